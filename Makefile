@@ -1,0 +1,69 @@
+# Needs Python 3.11 to 3.13, make and nothing else: `make demo` and `make test` build .venv from the hashed lock file.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Errors only; byte code is written by the imports that need it, which saves a third of the time.
+INSTALL := $(PIP) install --quiet --quiet --no-compile
+COMPILE := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+DOCS_EXTRA := $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")'
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench docs lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+demo: $(VENV)/.installed ## train on a synthetic market and write a report
+	@$(BIN)/tidewalk demo
+
+test: $(VENV)/.installed ## run the fast tests (PYTEST_ARGS="-m slow" for the others)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed ## ruff, pyright, import contracts, size budgets
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright # else it asks the registry for a newer one
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/size_budget.py
+
+format: $(VENV)/.installed ## sort imports and format
+	@$(BIN)/ruff check --select I --fix
+	@$(BIN)/ruff format
+
+bench: $(VENV)/.installed ## measure this machine (BENCH_ARGS="--device gpu")
+	@$(BIN)/tidewalk bench $(BENCH_ARGS)
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet --site-dir site
+
+# `make lock` keeps the pins that still fit; `make lock UPGRADE=--upgrade` takes the newest of everything.
+lock: $(VENV)/.installed ## write the lock files from pyproject.toml
+	@test -x $(BIN)/uv || $(INSTALL) 'uv>=0.13,<0.14'
+	@$(COMPILE) $(UPGRADE) --extra dev pyproject.toml --output-file requirements.lock
+	@$(DOCS_EXTRA) | $(COMPILE) $(UPGRADE) --constraints requirements.lock - --output-file requirements-docs.lock
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The packages follow the lock file, the entry points pyproject.toml.
+$(VENV)/.packages: requirements.lock
+	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit("tidewalk needs Python 3.11 to 3.13, and $(PYTHON) is " + sys.version.split()[0] + "; name another: make PYTHON=python3.12")'
+	@echo "Installing tidewalk into $(VENV) (once, about 320 MB)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.packages pyproject.toml
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed requirements-docs.lock
+	@$(INSTALL) --require-hashes -r requirements-docs.lock
+	@touch $@

@@ -1,0 +1,1 @@
+"""Walk-forward reinforcement learning for futures, resident on the accelerator."""

@@ -1,0 +1,174 @@
+"""Double DQN with a duelling network, n-step targets, Huber loss and Adam (Mnih 2015; van Hasselt 2016; Wang 2016; Hessel 2018)."""
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from tidewalk.agents.agent import Agent
+from tidewalk.agents.networks import DuellingMLP
+from tidewalk.agents.value import Transition, double_q_error, huber
+from tidewalk.core.arrays import Array, Float32, Int32, Key, PyTree
+from tidewalk.core.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class DQNConfig:
+    """Double DQN with duelling heads."""
+
+    lr: float = 5e-4
+    """Learning rate of Adam."""
+    gamma: float = 0.99
+    """Discount per bar."""
+    n_step: int = 3
+    """Steps of reward before the bootstrap."""
+    batch_size: int = 64
+    """Transitions in an update."""
+    updates_per_step: int = 1
+    """Updates after each vector step."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Widths of the hidden layers, as 128,128."""
+    target_update: Literal["soft", "hard"] = "soft"
+    """Target network: moved by --tau after every update, or copied every --target-period updates."""
+    tau: float = 0.005
+    """Share of the online network in a soft target update."""
+    target_period: int = 500
+    """Updates between hard target copies."""
+    epsilon: float = 0.05
+    """Final probability of a random action."""
+    epsilon_start: float = 1.0
+    """First probability of a random action."""
+    epsilon_decay_frac: float = 0.5
+    """Share of all training steps over which epsilon falls linearly."""
+    huber_delta: float = 1.0
+    """TD error beyond which the loss is linear."""
+    max_grad_norm: float = 10.0
+    """Gradients are scaled down to this global norm."""
+    adam_eps: float = 1e-8
+    """Denominator term of Adam."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot train."""
+        ranges = {
+            "lr": (0.0, 1.0), "gamma": (0.0, 1.0), "tau": (0.0, 1.0), "epsilon": (-1e-12, 1.0), "epsilon_start": (-1e-12, 1.0),
+            "epsilon_decay_frac": (-1e-12, 1.0), "huber_delta": (0.0, 1e9), "max_grad_norm": (0.0, 1e9), "adam_eps": (0.0, 1.0),
+        }  # fmt: skip
+        for name, (above, most) in ranges.items():
+            value = getattr(self, name)
+            if not above < value <= most:
+                raise ConfigError(f"--{name.replace('_', '-')} is {value}; it must be above {max(above, 0):g} and at most {most:g}.")
+        for name in ("n_step", "batch_size", "updates_per_step", "target_period"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be 1 or more.")
+        if not self.hidden or min(self.hidden) < 1:
+            raise ConfigError(f"--hidden is {self.hidden}; give one or more widths of 1 or more, as 128,128.")
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["lr", "gamma", "tau", "epsilon", "epsilon_start", "decay_steps"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class Hyper:
+    """What may differ between members of one program; scalars, or `[M]` in a population."""
+
+    lr: Float32[Array, "*members"]
+    gamma: Float32[Array, "*members"]
+    tau: Float32[Array, "*members"]
+    epsilon: Float32[Array, "*members"]
+    epsilon_start: Float32[Array, "*members"]
+    decay_steps: Float32[Array, "*members"]
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["params", "target", "optimizer"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class DQNState:
+    """Everything a DQN learns."""
+
+    params: PyTree
+    target: PyTree
+    optimizer: PyTree
+
+
+def hyper(config: DQNConfig, total_steps: int) -> Hyper:
+    """Leaf hyper-parameters of one member; epsilon falls over its share of `total_steps` vector steps."""
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(Hyper) if f.name != "decay_steps"}
+    decay = max(1.0, config.epsilon_decay_frac * total_steps)
+    return Hyper(**{name: jnp.float32(value) for name, value in values.items()}, decay_steps=jnp.float32(decay))
+
+
+def epsilon(hyper: Hyper, steps: Int32[Array, ""]) -> Float32[Array, ""]:
+    """Probability of a random action after `steps` vector steps: linear from start to final value, then constant."""
+    progress = jnp.minimum(steps.astype(jnp.float32) / hyper.decay_steps, 1.0)
+    return hyper.epsilon_start + progress * (hyper.epsilon - hyper.epsilon_start)
+
+
+def make_dqn(config: DQNConfig, observation_size: int, num_actions: int) -> Agent:
+    """The DQN functions bound to their sizes."""
+    return Agent(
+        init=functools.partial(init, config, observation_size, num_actions),
+        params=lambda state: state.params,
+        q_values=q_values,
+        epsilon=epsilon,
+        learn=functools.partial(learn, config),
+        n_step=config.n_step,
+        updates_per_step=config.updates_per_step,
+        batch_size=config.batch_size,
+    )
+
+
+def init(config: DQNConfig, observation_size: int, num_actions: int, key: Key[Array, ""]) -> DQNState:
+    """A fresh learner; the target network starts as a copy of the online network."""
+    params = DuellingMLP(key, observation_size, config.hidden, num_actions)
+    return DQNState(params=params, target=jax.tree.map(jnp.copy, params), optimizer=_optimizer(config).init(params))
+
+
+def q_values(params: DuellingMLP, observation: Float32[Array, "D"]) -> Float32[Array, "A"]:
+    """Action values of one observation."""
+    return params(observation)
+
+
+def loss(config: DQNConfig, params: DuellingMLP, target: DuellingMLP, batch: Transition) -> tuple[Array, dict[str, Any]]:
+    """Mean Huber loss of the double-Q errors of a batch `[B]`, and the mean value of the actions taken."""
+    q_tm1 = jax.vmap(params)(batch.observation_tm1)
+    q_t_selector = jax.vmap(params)(batch.observation_t)
+    q_t_value = jax.vmap(target)(batch.observation_t)
+    errors = jax.vmap(double_q_error)(q_tm1, batch.action_tm1, batch.reward_t, batch.discount_t, q_t_value, q_t_selector)
+    return jnp.mean(huber(errors, config.huber_delta)), {"q_mean": jnp.mean(q_tm1)}
+
+
+def learn(
+    config: DQNConfig, state: DQNState, batch: Transition, hyper: Hyper, updates: Int32[Array, ""]
+) -> tuple[DQNState, dict[str, Any]]:
+    """One update of one member.
+
+    Args:
+        config: static settings.
+        state: the learner.
+        batch: transitions `[B]`.
+        hyper: leaf hyper-parameters.
+        updates: updates done before this one; shared by all members, so that a hard copy stays a branch under `vmap`.
+
+    Returns:
+        The learner after the update, and the metrics `loss` and `q_mean` before it.
+    """
+    (value, aux), gradients = jax.value_and_grad(functools.partial(loss, config), has_aux=True)(state.params, state.target, batch)
+    direction, optimizer = _optimizer(config).update(gradients, state.optimizer)
+    params = jax.tree.map(lambda p, d: p - hyper.lr * d, state.params, direction)
+    target = _move_target(config, state.target, params, hyper.tau, updates + 1)
+    return DQNState(params=params, target=target, optimizer=optimizer), {"loss": value, **aux}
+
+
+def _optimizer(config: DQNConfig) -> optax.GradientTransformation:
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+
+
+def _move_target(config: DQNConfig, target: PyTree, params: PyTree, tau: Array, updates: Array) -> PyTree:
+    if config.target_update == "soft":
+        return jax.tree.map(lambda t, p: t + tau * (p - t), target, params)
+    return lax.cond(updates % config.target_period == 0, lambda: params, lambda: target)

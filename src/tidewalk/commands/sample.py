@@ -1,0 +1,26 @@
+"""`tidewalk sample`: write a synthetic market."""
+
+import dataclasses
+from pathlib import Path
+
+from tidewalk.commands.parsing import parse
+from tidewalk.data.synthetic import SampleConfig, write_sample
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleCommand:
+    """Write a synthetic ES.FUT market (one-minute bars, parent symbology) as DBN files, one per month."""
+
+    out: Path
+    """Folder for the files."""
+    sample: SampleConfig = dataclasses.field(default_factory=SampleConfig)
+
+
+def run(args: list[str]) -> int:
+    """Write the files and print what they are."""
+    config = parse(SampleCommand, "sample", args)
+    paths = write_sample(config.out, config.sample)
+    size = sum(path.stat().st_size for path in paths) / 2**20
+    print(f"{len(paths)} DBN file(s), {size:.1f} MiB, kind {config.sample.kind}, seed {config.sample.seed}: {config.out}")
+    print(f"next: tidewalk train --data-dir {config.out} --symbol ES.FUT --train-months 3 --val-months 1 --test-months 1 --step-months 3")
+    return 0

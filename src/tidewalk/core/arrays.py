@@ -1,0 +1,10 @@
+"""Array types of the device path.
+
+Axis letters, used in every annotation and checked at run time in the tests only:
+`T` bars, `F` features, `L` look-back, `W` windows, `M` members, `E` lanes, `B` batch, `P` positions, `A` actions, `C` capacity,
+`N` n-step, `D` observation, `K` words of a replay record.
+"""
+
+from jaxtyping import Array, Bool, Float32, Int8, Int32, Key, PyTree, UInt32
+
+__all__ = ["Array", "Bool", "Float32", "Int8", "Int32", "Key", "PyTree", "UInt32"]

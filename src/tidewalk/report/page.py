@@ -1,0 +1,177 @@
+"""Run folder -> one self-contained HTML page that opens without a network.
+
+The page carries plotly.js once, every figure as JSON and nothing else that runs: its content security policy names the
+two scripts by their SHA-256, so a name in the data cannot become code even if it escaped its quotes.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import polars as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from tidewalk.report import charts, curves, tables, terms
+from tidewalk.report.source import RunRecord, find, read_run
+from tidewalk.store import layout
+
+FACTS = ("symbol", "model", "bars", "contracts", "rolls", "windows", "seeds", "members", "epochs", "data_fingerprint")
+SHOWN_ELSEWHERE = frozenset({"files", "notes", "warnings", "schema", "kind", "status", "data.notes", "data.warnings"})
+"""Fields of the manifest that are no provenance, or have a place of their own on the page."""
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `report.html` into a run folder from the files that are there, and return its path.
+
+    A run that was interrupted or failed is shown as far as it got: a section whose file is missing says so. The same
+    files give the same bytes.
+
+    Raises:
+        StoreError: `run_dir` is no run folder, a file in it cannot be read, or the page cannot be written.
+    """
+    target = layout.run_paths(run_dir).report
+    layout.write_text_atomic(target, render(read_run(run_dir)))
+    return target
+
+
+def render(run: RunRecord) -> str:
+    """The whole page as text."""
+    loader = PackageLoader("tidewalk.report", "templates")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    scripts = {"plotly_js": get_plotlyjs(), "page_js": _source(environment, "report.js").strip()}
+    policy = " ".join(_script_hash(text) for text in scripts.values())
+    return environment.get_template("report.html.j2").render(
+        csp=f"default-src 'none'; script-src {policy}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'",
+        style=Markup(_source(environment, "report.css")),
+        **{name: Markup(text) for name, text in scripts.items()},
+        **_context(run),
+    )
+
+
+def _source(environment: Environment, name: str) -> str:
+    """Text of a file beside the template, without rendering it."""
+    loader = environment.loader
+    assert loader is not None
+    return loader.get_source(environment, name)[0]
+
+
+def _script_hash(text: str) -> str:
+    """Source expression of the content security policy that allows exactly this inline script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def figure_json(figure: go.Figure | None) -> Markup | None:
+    """A figure as JSON that may stand inside a script element: `<`, `>` and `&` are escaped, NaN is null."""
+    if figure is None:
+        return None
+    text = figure.to_json(validate=False) or ""
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _context(run: RunRecord) -> dict[str, Any]:
+    """Everything the template shows."""
+    summary = run.summary
+    per_window = summary.get("per_window") or []
+    symbol, model = (str(summary.get(key) or find(run.config, key) or "") for key in ("symbol", "model"))
+    return {
+        "run": run,
+        "title": " · ".join(part for part in (symbol, model) if part) or "Run",
+        "lead": _lead(run),
+        "status": run.status,
+        "verdict": (summary.get("oos") or {}).get("verdict"),
+        "cards": tables.headline_cards(summary, run.equity) if summary else [],
+        "warnings": [*map(str, summary.get("warnings") or []), *run.problems],
+        "collapsed": tables.same_as_baseline(run.equity),
+        "figures": {name: figure_json(figure) for name, figure in _figures(run).items()},
+        "policies": tables.policy_rows(run.equity),
+        "window_rows": tables.window_rows(per_window, run.windows),
+        "many_windows": len(per_window) > charts.MAX_LABELS,
+        "windows_planned": tables.planned_rows(run.windows),
+        "partial": any(window["partial_test"] for window in run.windows),
+        "uncovered": run.uncovered,
+        "member_rows": tables.member_rows(run.members),
+        "member_count": run.members.height,
+        "diverged": run.members.filter(pl.col("status") != "ok").height,
+        "months": tables.month_rows(run.equity),
+        "month_names": tables.MONTHS,
+        "contract_rows": tables.contract_rows(run.trades),
+        "ledger": tables.ledger_rows(run.trades),
+        "fill_count": run.trades.height,
+        "rolls": tables.roll_rows(run.windows),
+        "speed": _speed_rows(run),
+        "no_uploads": not (curves.column(run.metrics, "uploaded_bytes") > 0).any(),
+        "notes": run.notes,
+        "definitions": terms.definitions(run.equity, run.config),
+        "facts": tables.flat_rows(_facts(summary)),
+        "versions": tables.flat_rows(run.manifest, skip=SHOWN_ELSEWHERE),
+        "config": run.config_text,
+    }
+
+
+def _figures(run: RunRecord) -> dict[str, go.Figure | None]:
+    """All figures by the name the template uses."""
+    oos = run.summary.get("oos") or {}
+    gross, costs, net = (charts.finite(oos.get(key)) for key in ("gross_usd", "costs_usd", "net_usd"))
+    own = run.equity.filter(pl.col("policy") == "ensemble")["net_usd"].drop_nulls().to_numpy()
+    return {
+        "equity": charts.equity_figure(run.equity, run.windows),
+        "windows": charts.window_figure(run.summary.get("per_window") or []),
+        "selection": charts.selection_figure(run.members),
+        "training": curves.training_figure(run.metrics),
+        "phases": curves.phases_figure(run.metrics),
+        "waterfall": charts.waterfall_figure(gross, costs, net),
+        "sessions": charts.session_figure(own),
+        "hours": charts.hours_figure(run.trades),
+    }
+
+
+def _facts(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain facts of summary.json, counts with separators."""
+    facts = {key: summary[key] for key in FACTS if key in summary}
+    return {key.replace("_", " "): f"{value:,}" if type(value) is int else value for key, value in facts.items()}
+
+
+def _speed_rows(run: RunRecord) -> list[list[str]]:
+    """Device, compile time, median epoch and bytes moved, as far as they are known."""
+    summary = run.summary
+    phases, transfers = summary.get("phases_ms") or {}, summary.get("transfers") or {}
+    compile_ms = charts.finite(summary.get("compile_ms"))
+    if compile_ms is None and run.metrics:
+        compile_ms = charts.finite(run.metrics[0].get("compile_ms"))
+    rows = [["device", str(summary.get("device") or tables.UNDEFINED)]]
+    rows.append(["compile time, once", tables.with_unit(compile_ms, "ms", 0)])
+    names = [name for name in (*curves.PHASES, "total") if charts.finite(phases.get(name)) is not None]
+    rows += [[f"{name}, median epoch after the first", tables.with_unit(phases[name], "ms", 2)] for name in names]
+    rates = [rate for epoch in run.metrics[1:] if (rate := charts.finite(epoch.get("epochs_per_s"))) is not None]
+    if rates:
+        rows.append(["epochs per second, last", tables.number(rates[-1], 2)])
+    rows.append(["uploads of market data", tables.number(transfers.get("uploads"))])
+    rows.append(["market data on the device", tables.with_unit(transfers.get("bytes_market"), "bytes", 0)])
+    per_epoch = tables.with_unit(transfers.get("bytes_h2d_per_epoch"), "bytes", 0)
+    rows.append(["uploaded in an epoch after the first, at most", per_epoch])
+    return rows
+
+
+def _lead(run: RunRecord) -> str:
+    """One line under the title: how much was trained, on what, and what was tested."""
+    summary = run.summary
+    parts = []
+    for key in ("windows", "seeds", "members", "epochs"):
+        if charts.finite(summary.get(key)) is not None:
+            count = tables.number(summary[key])
+            parts.append(f"{count} {key.removesuffix('s') if count == '1' else key}")
+    if run.sessions_span:
+        parts.append("tested " + " to ".join(run.sessions_span))
+    if summary.get("device"):
+        parts.append(str(summary["device"]))
+    return " · ".join(parts)

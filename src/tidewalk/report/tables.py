@@ -1,0 +1,289 @@
+"""Rows and figures-in-words of the report: run records in, short strings out; no files and no HTML.
+
+Money is shown in whole dollars from 10 USD on and to the cent below; a figure that is not defined is None here and
+the word "undefined" on the page, never a NaN.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidewalk.report.charts import BASELINES, finite
+from tidewalk.stats.metrics import max_drawdown, sessions_per_year, sharpe
+
+MINUS, DASH, UNDEFINED = "\u2212", "\u2013", "undefined"
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+LEDGER_ROWS, MEMBER_ROWS, LISTED_SEEDS = 50, 200, 8
+
+
+@dataclass(frozen=True)
+class Card:
+    """One headline figure; `value` is None where it is undefined, and then `note` says why."""
+
+    title: str
+    value: str | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: its text, and how strong a gain (1 to 3) or loss (-1 to -3) it is; 0 is neither."""
+
+    text: str
+    level: int = 0
+
+
+def number(value: object, decimals: int = 0) -> str:
+    """A number with thousands separators and a real minus sign; "undefined" where there is none."""
+    known = finite(value)
+    if known is None:
+        return UNDEFINED
+    text = f"{abs(known):,.{decimals}f}"
+    return MINUS + text if known < 0 and any(digit in "123456789" for digit in text) else text
+
+
+def usd(value: object) -> str:
+    """Dollars: whole from 10 on, to the cent below."""
+    known = finite(value)
+    return number(known, 0 if known is None or known == 0 or abs(known) >= 9.995 else 2)
+
+
+def with_unit(value: object, unit: str, decimals: int) -> str:
+    """A number and its unit; "undefined" alone where there is none."""
+    text = number(value, decimals)
+    return text if text == UNDEFINED else f"{text} {unit}"
+
+
+def frac_percent(value: object, decimals: int = 1) -> str:
+    """A fraction as a percentage; "undefined" where there is none."""
+    known = finite(value)
+    return UNDEFINED if known is None else f"{number(100 * known, decimals)} %"
+
+
+def reason_for(path: str, warnings: Iterable[str]) -> str:
+    """Why the figure at the dotted `path` of summary.json is null, by the first warning that names it or its parent."""
+    names = [path, path.rpartition(".")[0]]
+    for name in filter(None, names):
+        pattern = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w\[]|\.\w)")
+        for text in warnings:
+            if pattern.search(text):
+                return text.removeprefix(f"{name} is undefined: ")
+    return "no reason was recorded"
+
+
+def headline_cards(summary: Mapping[str, Any], equity: pl.DataFrame) -> list[Card]:
+    """The headline figures of summary.json in reading order: money, activity, risk, evidence.
+
+    Args:
+        summary: parsed summary.json; any figure in it may be null or absent.
+        equity: rows of equity.parquet, for the dates tested and the position held.
+    """
+    oos = summary.get("oos") or {}
+    baselines, oracle = summary.get("baselines") or {}, summary.get("oracle") or {}
+    warnings = [str(text) for text in summary.get("warnings") or []]
+
+    def card(title: str, path: str, value: str, note: str) -> Card:
+        known = value != UNDEFINED
+        return Card(title, value if known else None, note if known else reason_for(path, warnings))
+
+    gross, costs, trades, sessions = (finite(oos.get(k)) for k in ("gross_usd", "costs_usd", "trades", "sessions"))
+    random_p, captured = baselines.get("random_p"), oracle.get("captured_frac")
+    share = f"{frac_percent(costs / gross, 0)} of gross" if costs is not None and gross and gross > 0 else "in all"
+    pace = f"{number(trades / sessions, 1)} per session" if trades is not None and sessions else "contracts traded"
+    dates = equity["trade_date"]
+    span = "trade dates tested" if equity.is_empty() else f"{dates.min()} to\n{dates.max()}"
+    held = equity.filter(pl.col("policy") == "ensemble")["position_mean"].mean()
+    position = (None, "no session of the ensemble") if held is None else (number(held, 2), "contracts, long positive")
+    bound = f"of {usd(oracle.get('net_usd'))} USD in hindsight"
+    return [
+        card("Net, out of sample", "oos.net_usd", usd(oos.get("net_usd")), "USD after all costs"),
+        card("Gross", "oos.gross_usd", usd(gross), "USD before costs"),
+        card("Costs", "oos.costs_usd", usd(costs), f"USD, {share}"),
+        card("Trades", "oos.trades", number(trades), f"contract sides, {pace}"),
+        card("Sessions", "oos.sessions", number(sessions), span),
+        Card("Mean position", *position),
+        card(
+            "Sharpe, annualised", "oos.sharpe_session", number(oos.get("sharpe_session"), 2), _interval(oos, warnings)
+        ),
+        card("Max drawdown", "oos.max_drawdown_usd", usd(oos.get("max_drawdown_usd")), "USD, session ends"),
+        card("PSR", "oos.psr", number(oos.get("psr"), 3), "probability that the true Sharpe is above 0"),
+        card("DSR", "oos.dsr", number(oos.get("dsr"), 3), f"deflated for {number(oos.get('trials'))} trials"),
+        card("Random policies beaten", "baselines.random_p", frac_percent(random_p, 0), "same turnover and bars"),
+        card("Hindsight captured", "oracle.captured_frac", frac_percent(captured), bound),
+    ]
+
+
+def _interval(oos: Mapping[str, Any], warnings: Sequence[str]) -> str:
+    """The confidence interval of the Sharpe ratio in words."""
+    ends = oos.get("sharpe_ci90")
+    if not isinstance(ends, Sequence) or len(ends) != 2 or any(finite(end) is None for end in ends):
+        return f"90 % CI undefined: {reason_for('oos.sharpe_ci90', warnings)}"
+    return f"90 % CI {number(ends[0], 2)} to {number(ends[1], 2)}"
+
+
+def policy_rows(equity: pl.DataFrame) -> list[list[str]]:
+    """One row per policy, seeds condensed to the median of each column: ensemble, seeds, baselines, oracle.
+
+    Columns: name, net, gross, costs, trades, mean position, annualised Sharpe, max drawdown, share of sessions won.
+    """
+    by_name = equity.sort("trade_date").partition_by("policy", as_dict=True, maintain_order=True)
+    found = {str(name): _policy_figures(rows) for (name,), rows in by_name.items()}
+    seeds = [found.pop(name) for name in list(found) if name.startswith("seed ")]
+    named = {"ensemble": found.pop("ensemble")} if "ensemble" in found else {}
+    if seeds:
+        named[f"seeds, median of {len(seeds)}" if len(seeds) > 1 else "seed"] = [
+            _median(column) for column in zip(*seeds, strict=True)
+        ]
+    order = [name for name in BASELINES if name in found]
+    named |= {name: found[name] for name in sorted(found, key=lambda name: [*order, name].index(name))}
+    return [_policy_row(name, values) for name, values in named.items()]
+
+
+def _policy_figures(rows: pl.DataFrame) -> list[float | None]:
+    """Net, gross, costs, trades, mean position, Sharpe, max drawdown, share of winning sessions."""
+    pnl = rows["net_usd"].to_numpy()
+    sums = [float(rows[name].sum()) for name in ("net_usd", "gross_usd", "costs_usd", "trades")]
+    ratio = sharpe(pnl, sessions_per_year(rows["trade_date"].to_list())).value
+    return [*sums, finite(rows["position_mean"].mean()), ratio, max_drawdown(pnl), float((pnl > 0).mean())]
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
+
+
+def _policy_row(name: str, values: Sequence[float | None]) -> list[str]:
+    net, gross, costs, trades, position, ratio, deepest, wins = values
+    shown = "oracle (hindsight bound)" if name == "oracle" else name
+    money = [usd(net), usd(gross), usd(costs), number(trades)]
+    return [shown, *money, number(position, 2), number(ratio, 2), usd(deepest), frac_percent(wins, 0)]
+
+
+def same_as_baseline(equity: pl.DataFrame) -> list[str]:
+    """A sentence for every baseline whose sessions the ensemble repeats exactly: P&L, trades and mean position."""
+    own = equity.filter(pl.col("policy") == "ensemble")
+    sentences = []
+    for name in (name for name in BASELINES if name != "oracle"):
+        other = equity.filter(pl.col("policy") == name)
+        keys = ["trade_date", "net_usd", "trades", "position_mean"]
+        if not own.is_empty() and own.select(keys).sort(keys).equals(other.select(keys).sort(keys)):
+            count = f"{own.height:,} session" + "s" * (own.height != 1)
+            sentences.append(f"The ensemble equals the baseline \u201c{name}\u201d in all {count}; it adds nothing.")
+    return sentences
+
+
+def window_rows(per_window: Sequence[Mapping[str, Any]], windows: Sequence[Mapping[str, Any]] = ()) -> list[list[str]]:
+    """The per-window table: window, train, validation, test, best epochs, money, seeds, baselines, contracts, rolls.
+
+    A window whose test is partial (by its entry in `windows`) carries a star.
+    """
+    partial = {window["window"] for window in windows if window["partial_test"]}
+    rows = [_window_row(row) for row in per_window]
+    stars = ["*" if row["window"] in partial else "" for row in per_window]
+    return [[row[0] + star, *row[1:]] for row, star in zip(rows, stars, strict=True)]
+
+
+def _window_row(row: Mapping[str, Any]) -> list[str]:
+    seeds = [value for value in map(finite, row.get("seeds_net_usd") or []) if value is not None]
+    spread = [usd(f(seeds)) if seeds else UNDEFINED for f in (np.min, np.median, np.max)]
+    dates = [" to\n".join(map(str, row.get(part) or [])) or UNDEFINED for part in ("train", "val", "test")]
+    money = [usd(row.get(key)) for key in ("net_usd", "gross_usd", "costs_usd")]
+    bounds = [usd(row.get(key)) for key in ("long_usd", "oracle_usd")]
+    contracts = " ".join(map(str, row.get("contracts") or []))
+    best = _listed(row.get("best_epoch") or [])
+    trades, rolls = number(row.get("trades")), number(row.get("rolls"))
+    return [str(row["window"]), *dates, best, *money, trades, *spread, *bounds, contracts, rolls]
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """Few values as they are, many as their range and median."""
+    known = [value for value in map(finite, values) if value is not None]
+    if len(known) <= LISTED_SEEDS:
+        return ", ".join(number(value) for value in known) or UNDEFINED
+    return f"{number(min(known))}{DASH}{number(max(known))}, median {number(np.median(known))}"
+
+
+def member_rows(members: pl.DataFrame) -> list[list[str]]:
+    """At most `MEMBER_ROWS` rows: window, seed, best epoch, validation and test net, costs, trades, Sharpe, status."""
+    rows = []
+    for row in members.sort("window", "seed").head(MEMBER_ROWS).iter_rows(named=True):
+        money = [usd(row[key]) for key in ("val_net_usd", "test_net_usd", "test_costs_usd")]
+        facts = [number(row["test_trades"]), number(row["test_sharpe_session"], 2), row["status"]]
+        rows.append([number(row["window"]), number(row["seed"]), number(row["best_epoch"]), *money, *facts])
+    return rows
+
+
+def month_rows(equity: pl.DataFrame) -> list[tuple[str, list[Cell]]]:
+    """Net of the ensemble by year: twelve cells and the year's total; a month without a session is a blank cell."""
+    own = equity.filter(pl.col("policy") == "ensemble")
+    date = pl.col("trade_date").dt
+    sums = own.group_by(date.year().alias("year"), date.month().alias("month")).agg(pl.col("net_usd").sum())
+    nets = {(year, month): net for year, month, net in sums.iter_rows()}
+    largest = max((abs(net) for net in nets.values()), default=0.0)
+    rows = []
+    for year in sorted({year for year, _ in nets}):
+        cells = [_month_cell(nets.get((year, month)), largest) for month in range(1, 13)]
+        total = sum(net for (own_year, _), net in nets.items() if own_year == year)
+        rows.append((str(year), [*cells, Cell(usd(total))]))
+    return rows
+
+
+def _month_cell(net: float | None, largest: float) -> Cell:
+    if net is None:
+        return Cell("")
+    level = int(np.ceil(3 * abs(net) / largest)) if largest > 0 else 0
+    return Cell(usd(net), level if net > 0 else -level)
+
+
+def contract_rows(trades: pl.DataFrame) -> list[list[str]]:
+    """Fills by contract in order of first use: contract, fills, contracts traded, of which for rolls, costs."""
+    lots = pl.col("lots").abs()
+    rolled = lots.filter(pl.col("reason").str.starts_with("roll")).sum().alias("rolled")
+    table = trades.sort("ts_ns").group_by("contract", maintain_order=True)
+    table = table.agg(pl.len().alias("fills"), lots.sum(), rolled, pl.col("costs_usd").sum())
+    return [[name, *map(number, counts), usd(costs)] for name, *counts, costs in table.iter_rows()]
+
+
+def ledger_rows(trades: pl.DataFrame) -> list[list[str]]:
+    """The first `LEDGER_ROWS` fills: window, time (UTC), contract, lots, position after, price, costs, reason."""
+    time = pl.from_epoch("ts_ns", time_unit="ns").dt.strftime("%Y-%m-%d %H:%M:%S").alias("time")
+    rows = []
+    shown = trades.sort("ts_ns").head(LEDGER_ROWS).with_columns(time)
+    decimals = max((len(f"{price:.9f}".rstrip("0").partition(".")[2]) for price in shown["price"]), default=0)
+    for row in shown.iter_rows(named=True):
+        sign = "+" if row["lots"] > 0 else ""
+        lots, position = sign + number(row["lots"]), number(row["position_after"])
+        money = [number(row["price"], decimals), number(row["costs_usd"], 2)]
+        rows.append([number(row["window"]), row["time"], row["contract"], lots, position, *money, row["reason"]])
+    return rows
+
+
+def planned_rows(windows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Dates of the windows of windows.json: window, train, validation, test."""
+    spans = [[f"{w[part]['first']} to {w[part]['last']}" for part in ("train", "val", "test")] for w in windows]
+    return [[str(w["window"]), *span] for w, span in zip(windows, spans, strict=True)]
+
+
+def roll_rows(windows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Every roll of windows.json once, by date: date, from, to."""
+    rolls = {(r["date"], r["from"], r["to"]) for window in windows for r in window.get("rolls") or []}
+    return [list(map(str, roll)) for roll in sorted(rolls)]
+
+
+def flat_rows(record: Mapping[str, Any], *, skip: frozenset[str] = frozenset(), prefix: str = "") -> list[list[str]]:
+    """A nested record as (dotted name, text) rows in its own order; lists are joined, empty values left out."""
+    rows: list[list[str]] = []
+    for key, value in record.items():
+        name = f"{prefix}{key}"
+        if name in skip or value in (None, "", [], {}):
+            continue
+        if isinstance(value, Mapping):
+            rows += flat_rows(value, skip=skip, prefix=f"{name}.")
+            continue
+        many = isinstance(value, list | tuple)
+        rows.append([name, ", ".join(map(str, value)) if many else str(value)])
+    return rows

@@ -1,0 +1,256 @@
+"""What a study writes: the line of an epoch, the manifest, and the result files at the end."""
+
+import datetime as dt
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tidewalk.core import trees
+from tidewalk.run import mesh, outcome
+from tidewalk.run.engine import Engine
+from tidewalk.run.settings import config_hash
+from tidewalk.run.study import Study
+from tidewalk.run.timing import PHASES, PhaseTimes
+from tidewalk.stats import metrics as stats
+from tidewalk.store import checkpoint, layout, results, trials
+from tidewalk.store.layout import RunFolder
+from tidewalk.train.population import TrainState
+
+_PACKAGES = ("tidewalk", "jax", "jaxlib", "equinox", "optax", "rlax", "numpy", "polars", "databento-dbn")
+_PHASE_KEYS = (*PHASES, "total")
+LEDGER = "trials.jsonl"
+
+
+def manifest_fields(study: Study) -> dict[str, Any]:
+    """What was run with what: versions, device, code state, data and configuration."""
+    info = study.market.info
+    return {
+        "status": "running",
+        "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "device": mesh.describe(),
+        "backend": jax.default_backend(),
+        "git": _git_state(),
+        "data_fingerprint": info.fingerprint,
+        "config_hash": config_hash(study.config),
+        "data": {
+            "symbol": info.symbol,
+            "bars": study.market.num_bars,
+            "contracts": list(info.contracts),
+            "rolls": list(info.rolls),
+            "features": list(info.feature_names),
+            "notes": list(info.notes),
+            "warnings": list(info.warnings),
+            "tick": info.tick_e9 / 1e9,
+            "multiplier": info.multiplier,
+            "currency": info.currency,
+        },
+        "costs": {"commission_usd": study.costs.commission_usd, "slippage_ticks": study.costs.slippage_ticks, "side_usd": study.costs.side_usd},
+    }
+
+
+def opening_lines(engine: Engine, done: int) -> list[str]:
+    """What is about to run, in a few lines."""
+    study, info = engine.study, engine.study.market.info
+    sent = engine.uploads.nbytes / 2**20
+    lines = [
+        f"{info.symbol}: {study.market.num_bars:,} bars, {len(info.contracts)} contract(s), {len(info.rolls)} roll(s), {len(info.feature_names)} features",
+        f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members on {mesh.describe()}; "
+        f"uploaded once: {sent:.1f} MiB; compiled in {engine.compile_ms / 1e3:.1f} s",
+        f"costs per contract and side: {study.costs.side_usd:.2f} {info.currency} "
+        f"({study.costs.slippage_ticks:g} tick slippage + {study.costs.commission_usd:.2f} commission)",
+    ]
+    lines += [f"note: {text}" for text in info.notes] + [f"warning: {text}" for text in (*info.warnings, *study.plan.warnings)]
+    return lines + ([f"resumed after epoch {done}"] if done else [])
+
+
+def epoch_record(
+    engine: Engine, epoch: int, metrics: dict[str, Any], times: PhaseTimes, uploaded: int, wall_s: float
+) -> dict[str, Any]:
+    """The line of an epoch in `metrics.jsonl`."""
+    study = engine.study
+    loss = np.asarray(metrics["loss"], np.float64)
+    finite = loss[np.isfinite(loss)]
+    val_usd = np.asarray(outcome.net_usd(study, metrics["gross_ticks"], metrics["sides"]), np.float64)
+    scale = np.repeat(np.asarray(study.windows.reward_scale, np.float64), study.config.train.seeds)
+    reward = val_usd / study.costs.tick_value_usd * scale
+    return {
+        "epoch": epoch,
+        "step": epoch * study.program.steps_per_epoch,
+        "loss": float(np.median(finite)) if finite.size else None,
+        "loss_p10": float(np.quantile(finite, 0.1)) if finite.size else None,
+        "loss_p90": float(np.quantile(finite, 0.9)) if finite.size else None,
+        "epsilon": float(metrics["epsilon"]),
+        "val_net_usd": _spread(val_usd),
+        "val_reward": _spread(reward),
+        "q_mean": _finite(float(np.median(metrics["q_mean"]))),
+        "phases_ms": {name: getattr(times, name) for name in _PHASE_KEYS},
+        "uploaded_bytes": uploaded,
+        "compile_ms": engine.compile_ms if epoch == 1 else None,
+        "epochs_per_s": 1.0 / wall_s,
+        "members": {"loss": [_finite(float(x)) for x in loss], "val_net_usd": val_usd.tolist()},
+    }
+
+
+def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
+    """Trade the test months, and write every result file, the summary and the report."""
+    from tidewalk.report.page import write_report
+
+    study = engine.study
+    settled = outcome.settle(engine, state)
+    results.write_equity(run, outcome.equity_frame(settled))
+    results.write_trades(run, outcome.trades_frame(settled))
+    results.write_members(run, outcome.members_frame(settled))
+    _write_policies(run, engine, state)
+    count, sd_of_sharpe = _record_trial(run, settled)
+    oos, baselines, oracle, undefined = outcome.statistics(settled, count, sd_of_sharpe)
+    phases, transfers, unmeasured = _from_metrics(run, engine)
+    warnings = [*study.market.info.warnings, *study.plan.warnings, *outcome.behaviour_warnings(settled), *undefined, *unmeasured]
+    summary = {
+        **_summary_head(run, study, "complete"),
+        "transfers": transfers,
+        "phases_ms": phases,
+        "compile_ms": engine.compile_ms,
+        "oos": oos,
+        "baselines": baselines,
+        "oracle": oracle,
+        "per_window": outcome.per_window(settled),
+        "warnings": warnings,
+    }
+    results.write_summary(run, summary)
+    layout.finish_manifest(run, "complete")
+    write_report(run.root)
+
+
+def write_unfinished(run: RunFolder, study: Study, status: str) -> None:
+    """A summary without figures for a run that did not end, so that whoever reads the folder sees its state."""
+    missing = ("transfers", "phases_ms", "compile_ms", "oos", "baselines", "oracle")
+    summary = {
+        **_summary_head(run, study, status),
+        **dict.fromkeys(missing),
+        "per_window": [],
+        "warnings": [results.undefined_warning(name, f"the run is {status}") for name in missing],
+    }
+    results.write_summary(run, summary)
+    layout.finish_manifest(run, status)
+
+
+def _summary_head(run: RunFolder, study: Study, status: str) -> dict[str, Any]:
+    info = study.market.info
+    return {
+        "schema": results.SUMMARY_SCHEMA,
+        "run": run.root.name,
+        "status": status,
+        "model": study.config.model,
+        "symbol": info.symbol,
+        "device": mesh.describe(),
+        "data_fingerprint": info.fingerprint,
+        "bars": study.market.num_bars,
+        "contracts": len(info.contracts),
+        "rolls": len(info.rolls),
+        "windows": study.num_windows,
+        "seeds": study.config.train.seeds,
+        "members": study.num_members,
+        "epochs": study.config.train.epochs,
+    }
+
+
+def _record_trial(run: RunFolder, settled: outcome.Outcome) -> tuple[int, float | None]:
+    """Count this configuration in the ledger beside the run folders, and keep the trials on these data in the run."""
+    study, pnl = settled.study, outcome.oos_pnl(settled)
+    ledger = run.root.parent / LEDGER
+    trials.record_trial(
+        ledger,
+        data_fingerprint=study.market.info.fingerprint,
+        config_hash=config_hash(study.config),
+        model=study.config.model,
+        sharpe_per_session=stats.sharpe(pnl, 1.0).value,
+        net_usd=float(pnl.sum()),
+        sessions=len(pnl),
+        when_iso=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+    )
+    known = trials.trials_for(ledger, study.market.info.fingerprint)
+    run.trials.unlink(missing_ok=True)
+    for trial in known:
+        layout.append_jsonl(run.trials, trial.__dict__)
+    return trials.deflation_inputs(known)
+
+
+def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
+    study, best = engine.study, jax.device_get(state.best)
+    windows = study.windows
+    for index in range(study.num_members):
+        window, seed = divmod(index, study.config.train.seeds)
+        meta = {
+            "window": window,
+            "seed": seed,
+            "model": study.config.model,
+            "best_epoch": int(best.epoch[index]),
+            "spread": _finite(float(best.spread[index])),
+            "hidden": list(study.config.dqn.hidden),
+            "positions": study.program.env.positions,
+            "lookback": study.program.env.lookback,
+            "feature_names": list(study.market.info.feature_names),
+            "symbol": study.market.info.symbol,
+            "version": _version("tidewalk"),
+        }
+        scaler = {"scaler.center": np.asarray(windows.center)[window], "scaler.scale": np.asarray(windows.scale)[window]}
+        arrays = trees.to_named(trees.member(best.params, index)) | scaler
+        checkpoint.save_policy(run.policies, f"window-{window:02d}-seed-{seed:02d}", arrays, meta)
+
+
+def _from_metrics(run: RunFolder, engine: Engine) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Median phase times and the most bytes uploaded over the epochs after the first, from `metrics.jsonl`."""
+    lines = results.read_metrics(run).records
+    later = [line for line in lines if line["epoch"] > 1] or list(lines)
+    phases: dict[str, Any] = {}
+    undefined = []
+    for name in _PHASE_KEYS:
+        values = [line["phases_ms"][name] for line in later if line["phases_ms"][name] is not None]
+        phases[name] = float(np.median(values)) if values else None
+        if not values:
+            undefined.append(results.undefined_warning(f"phases_ms.{name}", "the fused epoch is one program; measure its phases with --profile"))
+    uploads = [line["uploaded_bytes"] for line in lines if line["epoch"] > 1]
+    if not uploads:
+        undefined.append(results.undefined_warning("transfers.bytes_h2d_per_epoch", "there is no epoch after the first"))
+    transfers = {
+        "uploads": engine.uploads.count,
+        "bytes_market": engine.uploads.nbytes,
+        "bytes_h2d_per_epoch": max(uploads) if uploads else None,
+    }
+    return phases, transfers, undefined
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    p10, median, p90 = np.quantile(values, [0.1, 0.5, 0.9])
+    return {"median": float(median), "p10": float(p10), "p90": float(p90), "best": float(values.max())}
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git_state() -> dict[str, Any] | None:
+    """Commit of the code that runs, when it runs from a checkout."""
+    here = Path(__file__).parent
+    try:
+        commit = _git(here, "rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(_git(here, "status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *args: str) -> str:
+    return subprocess.run(["git", "-C", str(folder), *args], capture_output=True, text=True, check=True, timeout=10).stdout.strip()

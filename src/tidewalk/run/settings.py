@@ -1,0 +1,143 @@
+"""The whole configuration of a study: composed from the parts' own records, read from and written to TOML."""
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from tidewalk.agents.dqn import DQNConfig
+from tidewalk.core.errors import ConfigError, did_you_mean
+from tidewalk.data.load import DataConfig
+from tidewalk.market.prepare import SeriesConfig
+from tidewalk.market.windows import WindowConfig
+from tidewalk.trading.costs import CostConfig
+from tidewalk.trading.env import EnvConfig
+from tidewalk.train.population import TrainConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputConfig:
+    """Where and how a study runs and reports."""
+
+    out: Path | None = None
+    """Run folder; default runs/<time>-<model>-<symbol>."""
+    device: Literal["cpu", "gpu"] | None = None
+    """Accelerator; default: the best that jax finds."""
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    """Matrix products on accelerators; training and evaluation use the same."""
+    profile: bool = False
+    """Run each phase as a call of its own, blocked and timed, for the phase breakdown; slower than the fused epoch."""
+    checkpoint_every: int = 1
+    """Epochs between checkpoints."""
+    overwrite: bool = False
+    """Replace the run that --out holds."""
+    quiet: bool = False
+    """Print the result only."""
+    json: bool = False
+    """Print summary.json instead of the table."""
+
+    def __post_init__(self) -> None:
+        """Refuse an interval that never comes."""
+        if self.checkpoint_every < 1:
+            raise ConfigError(f"--checkpoint-every is {self.checkpoint_every}; it must be 1 or more.")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """A walk-forward study."""
+
+    data: DataConfig
+    model: Literal["dqn"] = "dqn"
+    """Algorithm."""
+    series: SeriesConfig = dataclasses.field(default_factory=SeriesConfig)
+    windows: WindowConfig = dataclasses.field(default_factory=WindowConfig)
+    env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
+    costs: CostConfig = dataclasses.field(default_factory=CostConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
+    output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
+
+    @property
+    def purge_bars(self) -> int:
+        """Bars purged at the end of train and validation."""
+        return self.dqn.n_step + 1 if self.windows.purge_bars is None else self.windows.purge_bars
+
+
+def to_toml(config: RunConfig) -> str:
+    """The configuration as TOML; None is left out, since TOML has no null and every None is a default."""
+    return tomli_w.dumps(_plain(config))
+
+
+def from_toml(text: str, name: str = "run.toml") -> RunConfig:
+    """The configuration that `to_toml` wrote, or that a person wrote by hand (missing keys keep their defaults).
+
+    Raises:
+        ConfigError: not TOML, an unknown key (with the nearest valid one), a value of the wrong type, or one that a record refuses.
+    """
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}.") from error
+    return _build(RunConfig, values, name)
+
+
+def config_hash(config: RunConfig) -> str:
+    """SHA-256 of everything that can change a result: not the place of the files, the run folder, or what is printed."""
+    values = _plain(config)
+    values.pop("output", None)
+    values["precision"] = config.output.precision
+    for name in ("data_dir",):
+        values["data"].pop(name, None)
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        items = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {name: _plain(item) for name, item in items.items() if item is not None}
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _build(record: type, values: dict[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(record)
+    fields = {f.name: f for f in dataclasses.fields(record)}
+    for key in values:
+        if key not in fields:
+            raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, fields)}. Known keys: {', '.join(fields)}.")
+    required = [n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
+    for name in required:
+        if name not in values:
+            raise ConfigError(f"{where}: {name!r} is missing.")
+    return record(**{key: _convert(hints[key], value, f"{where}: {key}") for key, value in values.items()})
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        hint = next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
+        origin = typing.get_origin(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return _build(typing.cast(type, hint), value, where)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        if value not in choices:
+            raise ConfigError(f"{where} is {value!r}{did_you_mean(str(value), map(str, choices))}; it must be one of {', '.join(map(str, choices))}.")
+        return value
+    if origin is tuple and isinstance(value, list):
+        item = typing.get_args(hint)[0]
+        return tuple(_convert(item, part, where) for part in value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where} is {value!r} ({type(value).__name__}); it must be of type {getattr(hint, '__name__', hint)}.")

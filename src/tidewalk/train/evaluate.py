@@ -1,0 +1,92 @@
+"""Greedy evaluation: validation of every epoch, and the one pass over the test months at the end."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tidewalk.core.arrays import Array, Float32, Int8, Int32, PyTree
+from tidewalk.market.device import Market
+from tidewalk.market.windows import Windows
+from tidewalk.train.population import Best, Members, Program, window_of
+from tidewalk.train.rollout import Rollout, ensemble_table, member_table, rollout
+from tidewalk.trading import env as env_ops
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["score", "gross_ticks", "sides", "spread"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """Validation result of one member."""
+
+    score: Float32[Array, "*members"]
+    """What chooses the best epoch: net reward in volatility units, or the session Sharpe ratio."""
+    gross_ticks: Int32[Array, "*members"]
+    sides: Int32[Array, "*members"]
+    spread: Float32[Array, "*members"]
+
+
+def validate(program: Program, market: Market, windows: Windows, member: Members, params: PyTree) -> Score:
+    """Greedy pass of one member over the validation months of its window."""
+    window = window_of(windows, member.window)
+    table = member_table(program.agent, program.env, params)
+    by_sharpe = program.select == "sharpe"
+    result = rollout(program, market, window, window.val, table, bars=program.val_bars, with_path=by_sharpe)
+    net = env_ops.reward(_as_step(result), member.cost_ticks, window.reward_scale)
+    score = _session_sharpe(program, market, window, member, result.positions) if by_sharpe else net
+    return Score(score=score, gross_ticks=result.gross_ticks, sides=result.sides, spread=result.spread)
+
+
+def trade_members(program: Program, market: Market, windows: Windows, members: Members, best: Best) -> Int8[Array, "M H"]:
+    """Positions of every member's best epoch over the test months of its window, one row per member."""
+
+    def one(member: Members, params: PyTree) -> Array:
+        window = window_of(windows, member.window)
+        table = member_table(program.agent, program.env, params)
+        return rollout(program, market, window, window.test, table, bars=program.test_bars, with_path=True).positions
+
+    return jax.vmap(one)(members, best.params)
+
+
+def trade_ensembles(program: Program, market: Market, windows: Windows, best: Best, *, seeds: int) -> Int8[Array, "W H"]:
+    """Positions of the seed ensemble of every window over its test months.
+
+    Action values are averaged in units of each seed's spread on the validation months. Members without a finished epoch are left out.
+    """
+    by_window: Any = jax.tree.map(lambda leaf: leaf.reshape(-1, seeds, *leaf.shape[1:]), best)
+
+    def one(window: Windows, members: Best) -> Array:
+        table = ensemble_table(program.agent, program.env, members.params, members.spread, members.epoch > 0)
+        return rollout(program, market, window, window.test, table, bars=program.test_bars, with_path=True).positions
+
+    return jax.vmap(one)(windows, by_window)
+
+
+def _as_step(result: Rollout) -> env_ops.Step:
+    return env_ops.Step(gross_ticks=result.gross_ticks, sides=result.sides, position=result.sides)
+
+
+def _session_sharpe(program: Program, market: Market, window: Windows, member: Members, positions: Array) -> Float32[Array, ""]:
+    """Mean over standard deviation of the net reward per session; -inf where it is undefined (fewer than 3 sessions, no variance)."""
+    offsets = jnp.arange(program.val_bars, dtype=jnp.int32)
+    bar = window.val[0] + offsets
+    inside = env_ops.is_inside(window.val, bar)
+    bar = jnp.where(inside, bar, window.val[0])
+    after = positions.astype(jnp.int32)
+    before = jnp.concatenate([jnp.full(1, program.env.flat, jnp.int32), after[:-1]])
+    taken = env_ops.step(program.env, market.move_ticks[bar], market.flags[bar], before, after)
+    session = market.session_id[bar] - market.session_id[window.val[0]]
+    count = session[jnp.maximum(window.val[1] - window.val[0] - 1, 0)] + 1
+    # integer sums: the order in which an accelerator adds cannot change them
+    gross = jax.ops.segment_sum(jnp.where(inside, taken.gross_ticks, 0), session, program.val_sessions)
+    traded = jax.ops.segment_sum(jnp.where(inside, taken.sides, 0), session, program.val_sessions)
+    net = env_ops.reward(env_ops.Step(gross, traded, traded), member.cost_ticks, window.reward_scale)
+    is_session = jnp.arange(program.val_sessions, dtype=jnp.int32) < count
+    n = count.astype(jnp.float32)
+    mean = jnp.sum(jnp.where(is_session, net, 0.0)) / n
+    variance = jnp.sum(jnp.where(is_session, (net - mean) ** 2, 0.0)) / jnp.maximum(n - 1.0, 1.0)
+    is_defined = (count >= 3) & (variance > 0)
+    return jnp.where(is_defined, mean / jnp.sqrt(jnp.maximum(variance, 1e-30)), -jnp.inf)

@@ -1,0 +1,200 @@
+"""The member axis: windows x seeds as one population, and the state that a study carries from epoch to epoch."""
+
+import dataclasses
+import functools
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidewalk.agents import replay as replay_ops
+from tidewalk.agents.agent import Agent
+from tidewalk.core import keys
+from tidewalk.core.arrays import Array, Bool, Float32, Int32, Key, PyTree
+from tidewalk.core.errors import ConfigError
+from tidewalk.market.windows import Windows
+from tidewalk.trading.env import EnvConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """How long and how widely a study trains."""
+
+    epochs: int = 20
+    """Epochs; after each one every member is evaluated on its validation months."""
+    max_steps_per_epoch: int = 500
+    """Vector steps in an epoch; one step moves every lane one bar and is followed by --updates-per-step updates."""
+    seeds: int = 4
+    """Members per window, alike but for their random streams."""
+    seed: int = 0
+    """Root seed of the study."""
+    lanes: int = 64
+    """Environments that a member collects from in parallel."""
+    replay_capacity: int = 32768
+    """Transitions that a member remembers; rounded up to a multiple of --lanes."""
+    prefill_steps: int = 16
+    """Vector steps of random actions before the first epoch."""
+    episode_bars: int = 512
+    """Bars after which a lane restarts at a random bar of the train months (a truncation, not an end)."""
+    select: Literal["reward", "sharpe"] = "reward"
+    """What makes an epoch the best: net reward or session Sharpe ratio on the validation months; ties go to the earlier."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that train nothing."""
+        for name in ("epochs", "max_steps_per_epoch", "seeds", "lanes", "replay_capacity", "prefill_steps", "episode_bars"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be 1 or more.")
+        if not 0 <= self.seed < 2**31:
+            raise ConfigError(f"--seed is {self.seed}; it must be from 0 to 2147483647.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Everything static: what changes it changes the compiled program."""
+
+    agent: Agent
+    env: EnvConfig
+    num_features: int
+    lanes: int
+    capacity: int
+    steps_per_epoch: int
+    prefill_steps: int
+    episode_bars: int
+    select: str
+    val_bars: int
+    """Longest validation range in decisions."""
+    test_bars: int
+    val_sessions: int
+    """Most sessions in a validation range."""
+    compose: Literal["scan", "associative"]
+    """How position maps are chained along time (see `train.rollout`)."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that do not fit one another."""
+        if self.prefill_steps < self.agent.n_step:
+            raise ConfigError(f"--prefill-steps is {self.prefill_steps}; n-step targets of {self.agent.n_step} need that many or more.")
+        slots = self.capacity // self.lanes
+        if slots < self.agent.n_step:
+            raise ConfigError(f"--replay-capacity holds {slots} vector steps of {self.lanes} lanes; --n-step {self.agent.n_step} needs more.")
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["key", "window", "seed", "cost_ticks", "hyper"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class Members:
+    """What makes members differ; constant over a study. Window-major: member = window x seeds + seed."""
+
+    key: Key[Array, "*members"]
+    window: Int32[Array, "*members"]
+    seed: Int32[Array, "*members"]
+    cost_ticks: Float32[Array, "*members"]
+    """Cost per contract and side in ticks."""
+    hyper: PyTree
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["bar", "position", "age"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Lanes:
+    """Where the collection lanes of a member stand: next bar to decide, position held, steps since the restart."""
+
+    bar: Int32[Array, "*members E"]
+    position: Int32[Array, "*members E"]
+    age: Int32[Array, "*members E"]
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["params", "score", "epoch", "spread", "gross_ticks", "sides"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """Best epoch of each member so far, kept on the device. Epoch 0 and score -inf: none yet."""
+
+    params: PyTree
+    score: Float32[Array, "*members"]
+    epoch: Int32[Array, "*members"]
+    spread: Float32[Array, "*members"]
+    """Root mean square of the centred action values on the validation months: the unit in which seeds are averaged."""
+    gross_ticks: Int32[Array, "*members"]
+    """Validation result of that epoch, before costs."""
+    sides: Int32[Array, "*members"]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["agent", "lanes", "replay", "clock", "best", "is_alive"], meta_fields=[]
+)
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """All that changes: donated to each epoch, written whole to each checkpoint."""
+
+    agent: PyTree
+    lanes: Lanes
+    replay: Int32[Array, "C M 2"]
+    clock: Int32[Array, ""]
+    """Vector steps stored since the start, prefill included; shared by all members."""
+    best: Best
+    is_alive: Bool[Array, "M"]
+    """False from the first non-finite loss of a member on."""
+
+
+def make_members(windows: int, seeds: int, root_seed: int, cost_ticks: float, hyper: PyTree) -> Members:
+    """Members of windows x seeds, all with the same leaf hyper-parameters (scalars in `hyper`)."""
+    count = windows * seeds
+    window = jnp.arange(count, dtype=jnp.int32) // seeds
+    seed = jnp.arange(count, dtype=jnp.int32) % seeds
+    root = keys.root_key(root_seed)
+    return Members(
+        key=jax.vmap(keys.member_key, in_axes=(None, 0, 0))(root, window, seed),
+        window=window,
+        seed=seed,
+        cost_ticks=jnp.full(count, cost_ticks, jnp.float32),
+        hyper=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), hyper),
+    )
+
+
+def window_of(windows: Windows, window: Int32[Array, ""]) -> Windows:
+    """The row of one window, axis W removed."""
+    return jax.tree.map(lambda leaf: leaf[window], windows)
+
+
+def initial_state(program: Program, windows: Windows, members: Members) -> TrainState:
+    """Fresh state: drawn weights, lanes at random bars of the train months, an empty replay."""
+    count = members.window.shape[0]
+    agent = jax.vmap(lambda key: program.agent.init(keys.init_key(key)))(members.key)
+    lanes = jax.vmap(functools.partial(_initial_lanes, program, windows))(members)
+    best = Best(
+        params=jax.tree.map(jnp.copy, program.agent.params(agent)),
+        score=jnp.full(count, -jnp.inf, jnp.float32),
+        epoch=jnp.zeros(count, jnp.int32),
+        spread=jnp.ones(count, jnp.float32),
+        gross_ticks=jnp.zeros(count, jnp.int32),
+        sides=jnp.zeros(count, jnp.int32),
+    )
+    return TrainState(
+        agent=agent,
+        lanes=lanes,
+        replay=replay_ops.empty(program.capacity, count),
+        clock=jnp.int32(0),
+        best=best,
+        is_alive=jnp.ones(count, bool),
+    )
+
+
+def random_bar(train: Int32[Array, "2"], bits: Array) -> Int32[Array, "*batch"]:
+    """A decision bar of the range `[first, stop)` for each random word."""
+    span = (train[1] - train[0]).astype(jnp.uint32)
+    return train[0] + (bits % span).astype(jnp.int32)
+
+
+def _initial_lanes(program: Program, windows: Windows, member: Members) -> Lanes:
+    lanes_key = jax.random.fold_in(keys.init_key(member.key), 1)
+    bits = jax.random.bits(lanes_key, (program.lanes,), dtype="uint32")
+    return Lanes(
+        bar=random_bar(windows.train[member.window], bits),
+        position=jnp.full(program.lanes, program.env.flat, jnp.int32),
+        age=jnp.zeros(program.lanes, jnp.int32),
+    )
+
+
+def longest(decisions: np.ndarray) -> int:
+    """Length of the longest decision range of `[W, 2]`."""
+    return int((decisions[:, 1] - decisions[:, 0]).max())

@@ -1,0 +1,45 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tidewalk.agents.value import double_q_error, huber, n_step_return
+
+
+# rlax value_learning_test: double Q with value and selector tables -> [0, 1]
+def test_double_q_error_lets_the_online_network_select_and_the_target_value():
+    q_tm1 = jnp.array([[1.0, 1.0, 0.0], [1.0, 2.0, 0.0]])
+    value = jnp.array([[99.0, 1.0, 98.0], [91.0, 2.0, 66.0]])
+    selector = jnp.array([[2.0, 10.0, 1.0], [11.0, 20.0, 1.0]])
+    errors = jax.vmap(double_q_error)(q_tm1, jnp.array([0, 1], jnp.int32), jnp.ones(2), jnp.array([0.0, 1.0]), value, selector)
+    assert errors.tolist() == [0.0, 1.0]
+
+
+# validity.md 2.1: rewards 1, 2, 4, gamma .5, bootstrap 8 -> 4; truncated after 2 steps with V = 10 -> 4.5
+@pytest.mark.parametrize(
+    ("rewards", "valid", "bootstrap", "target"),
+    [
+        ([1.0, 2.0, 4.0], [True, True, True], 8.0, 4.0),
+        ([1.0, 2.0, 4.0], [True, True, False], 10.0, 4.5),
+        ([1.0, 2.0, 4.0], [True, False, False], 10.0, 6.0),
+    ],
+)
+def test_n_step_targets_bootstrap_with_the_power_of_the_steps_taken(rewards, valid, bootstrap, target):
+    total, discount = n_step_return(jnp.array(rewards), jnp.array(valid), jnp.float32(0.5))
+    if rewards[-1] == 4.0 and all(valid):
+        assert float(total) == 3.0
+    assert float(total + discount * bootstrap) == target
+
+
+# validity.md 2.1: q(s) = w x, w = 1, x = x' = 1, r = 0, gamma = .9: the semi-gradient of 0.5 TD^2 is 0.1, 0.01 without stop_gradient
+def test_target_passes_no_gradient():
+    def loss(w):
+        q = jnp.array([w, w])
+        error = double_q_error(q, jnp.int32(0), jnp.float32(0.0), jnp.float32(0.9), q, q)
+        return 0.5 * error**2
+
+    assert float(jax.grad(loss)(1.0)) == pytest.approx(0.1)
+
+
+def test_huber_is_quadratic_within_delta_and_linear_beyond():
+    assert np.allclose(huber(jnp.array([0.5, 3.0, -3.0]), 1.0), [0.125, 2.5, 2.5])

@@ -1,0 +1,57 @@
+"""Test bench shared by all parts.
+
+jax is not imported before a test needs it: its settings travel in the environment and hold from its first import on, in
+child processes too. So tests of host parts stay free of it.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SHARED_DATA = Path(os.environ.get("TIDEWALK_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+SIMULATED_DEVICES = "--xla_force_host_platform_device_count=4"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set jax up before anything imports it: strict arithmetic; four CPU devices, or the real ones under `-m gpu`."""
+    if "jax" in sys.modules:
+        raise pytest.UsageError("jax was imported before tests/conftest.py could configure it")
+    os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+    os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
+    if "gpu" in config.getoption("markexpr").replace("not gpu", ""):
+        return
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMULATED_DEVICES}".strip()
+
+
+@pytest.fixture(autouse=True)
+def strict_dtypes() -> Iterator[None]:
+    """Refuse implicit dtype promotion in tests of device parts, optax apart.
+
+    Adam raises its decay, a Python float, to an integer count, which strict promotion forbids. So the one place where
+    optax does it, `optax.tree.bias_correction`, is traced under the standard rules.
+    """
+    if "jax" not in sys.modules:
+        yield
+        return
+    import jax
+
+    with jax.numpy_dtype_promotion("strict"), pytest.MonkeyPatch.context() as patch:
+        if "optax" in sys.modules:
+            import optax
+
+            patch.setattr(
+                optax.tree, "bias_correction", jax.numpy_dtype_promotion("standard")(optax.tree.bias_correction)
+            )
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder of real market files beside the checkout; tests that need it are skipped where it is absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"real market files are not at {SHARED_DATA} (set TIDEWALK_SHARED_DATA)")
+    return SHARED_DATA

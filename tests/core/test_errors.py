@@ -1,0 +1,18 @@
+import pytest
+
+from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError, TrainError, did_you_mean, nearest
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ConfigError, 2), (DataError, 2), (StoreError, 2), (TrainError, 3), (Interrupted, 75)]
+)
+def test_every_error_carries_the_exit_code_of_the_command_line(error, code):
+    assert error("text").exit_code == code
+
+
+def test_nearest_ignores_case_and_gives_none_when_nothing_is_close():
+    assert nearest("es.fut", ["ES.FUT", "NQ.FUT"]) == "ES.FUT"
+    assert nearest("ESZ24", ["ESZ4", "ESH5", "CLF5"]) == "ESZ4"
+    assert nearest("zzz", ["ES.FUT"]) is None
+    assert did_you_mean("trian", ["train", "report"]) == " (did you mean train?)"
+    assert did_you_mean("zzz", ["train"]) == ""

@@ -1,0 +1,141 @@
+import datetime as dt
+
+import numpy as np
+import pytest
+
+from tidewalk.core.errors import ConfigError, DataError
+from tidewalk.market.windows import WindowConfig, decision_ranges, fit_windows, plan_windows
+
+
+def days(first: str, last: str, per_day: int = 4) -> np.ndarray:
+    """Trade days (weekdays) from first to last, `per_day` bars each."""
+    span = np.arange(np.datetime64(first), np.datetime64(last) + 1)
+    weekdays = span[np.is_busday(span)]
+    return np.repeat(weekdays.astype("datetime64[D]").astype(np.int32), per_day)
+
+
+def plan(trade_day, months, *, purge=0, partial=False, first_usable=0, rule="cme-globex"):
+    train, val, test, step = months
+    config = WindowConfig(train_months=train, val_months=val, test_months=test, step_months=step, partial_test=partial)
+    return plan_windows(trade_day, rule, config, purge_bars=purge, first_usable=first_usable)
+
+
+def months_of(count: int) -> np.ndarray:
+    """Weekdays of `count` whole months from 2020-01."""
+    last = (np.datetime64("2020-01") + count).astype("datetime64[D]") - 1
+    return days("2020-01-01", str(last), per_day=5)
+
+
+# count = floor((M - (train + val + test)) / step) + 1; values of design/validity.md 1.4
+@pytest.mark.parametrize(
+    ("months", "lengths", "count"),
+    [
+        (16, (12, 3, 1, 1), 1),
+        (17, (12, 3, 1, 1), 2),
+        (28, (12, 3, 1, 1), 13),
+        (36, (12, 3, 3, 3), 7),
+        (60, (24, 6, 6, 6), 5),
+        (24, (3, 1, 1, 3), 7),
+    ],
+)
+def test_number_of_windows_is_the_closed_form(months, lengths, count):
+    assert len(plan(months_of(months), lengths).windows) == count
+
+
+def test_too_little_history_is_refused_with_the_arithmetic():
+    with pytest.raises(DataError, match=r"15 complete month\(s\) \(2020-01 to 2021-03\).*12 \+ val 3 \+ test 1 = 16"):
+        plan(months_of(15), (12, 3, 1, 1))
+
+
+# folds as skfolio's WalkForward gives them (validity.md 1.4): business days 2021-01-01 ... 2022-04-15, train 12, test 1
+def test_a_partial_test_month_is_an_explicit_choice():
+    trade_day = days("2021-01-01", "2022-04-14")  # 2022-04-15 is Good Friday
+    without = plan(trade_day, (11, 1, 1, 1))
+    assert [w.test.last_day for w in without.windows][-1] == dt.date(2022, 3, 31)
+    assert len(without.windows) == 3
+    with_partial = plan(trade_day, (11, 1, 1, 1), partial=True)
+    assert len(with_partial.windows) == 4
+    last = with_partial.windows[-1]
+    assert (last.test.first_day, last.test.last_day, last.is_partial_test) == (dt.date(2022, 4, 1), dt.date(2022, 4, 14), True)
+    assert any("incomplete" in text for text in with_partial.warnings)
+
+
+def test_refusal_names_the_option_only_where_it_helps():
+    trade_day = days("2013-10-07", "2013-12-20")
+    with pytest.raises(DataError, match=r"2 complete.*2013-12 is incomplete: the data end on 2013-12-20, its last session is 2013-12-31; --partial-test"):
+        plan(trade_day, (1, 1, 1, 1))
+    with pytest.raises(DataError) as refused:
+        plan(days("2013-11-01", "2013-12-20"), (1, 1, 1, 1))
+    assert "--partial-test" not in str(refused.value)
+    assert len(plan(trade_day, (1, 1, 1, 1), partial=True).windows) == 1
+
+
+def test_a_month_that_ends_on_good_friday_is_complete_on_the_thursday():
+    assert len(plan(days("2024-01-01", "2024-03-28"), (1, 1, 1, 1)).windows) == 1
+    with pytest.raises(DataError):
+        plan(days("2024-01-01", "2024-03-27"), (1, 1, 1, 1))
+
+
+# purge shortens train, never test (skfolio PR 269): train 0..29, test 31..58 on daily rows from 2022-01-01
+def test_purge_shortens_train_and_validation_and_never_test():
+    trade_day = np.arange(np.datetime64("2022-01-01"), np.datetime64("2022-05-01")).astype(np.int32)
+    plain = plan(trade_day, (1, 1, 1, 1), rule="utc-day").windows[0]
+    purged = plan(trade_day, (1, 1, 1, 1), purge=2, rule="utc-day").windows[0]
+    assert (plain.train.first, plain.train.stop, plain.val.first) == (0, 31, 31)
+    assert (purged.train.stop, purged.val.first, purged.val.stop) == (29, 31, 57)
+    assert (purged.test.first, purged.test.stop) == (plain.test.first, plain.test.stop) == (59, 90)
+
+
+def test_no_decision_of_a_range_needs_a_price_after_it():
+    trade_day = months_of(6)
+    ranges = decision_ranges(plan(trade_day, (2, 1, 1, 1)))
+    windows = plan(trade_day, (2, 1, 1, 1)).windows
+    for name, reach in (("train", 2), ("val", 1), ("test", 1)):
+        # train marks at the open of bar t+2; the last decision of validation and test only closes, at the open of bar t+1
+        last_price = ranges[name][:, 1] - 1 + reach
+        assert (last_price == [getattr(w, name).stop - 1 for w in windows]).all()
+
+
+def test_windows_start_no_earlier_than_the_features_are_defined():
+    window = plan(months_of(4), (2, 1, 1, 1), first_usable=17).windows[0]
+    assert window.train.first == 17
+
+
+def test_overlapping_tests_are_refused_and_gaps_are_said():
+    with pytest.raises(ConfigError, match="--step-months 1 is less than --test-months 3"):
+        WindowConfig(test_months=3, step_months=1)
+    assert "2 month(s) are not traded" in plan(months_of(12), (3, 1, 1, 3)).notes[0]
+
+
+def test_a_window_with_an_empty_month_is_left_out_with_a_warning():
+    trade_day = np.concatenate([days("2020-01-01", "2020-02-28"), days("2020-04-01", "2020-07-31")])
+    found = plan(trade_day, (1, 1, 1, 1))
+    assert [str(w.test.first_day)[:7] for w in found.windows] == ["2020-06", "2020-07"]
+    assert len(found.warnings) == 3
+
+
+def test_scaler_reads_train_bars_only_and_a_constant_feature_is_not_divided_by():
+    trade_day = months_of(6)
+    rng = np.random.default_rng(0)
+    features = np.stack([rng.standard_normal(len(trade_day)) * 3 + 1, np.full(len(trade_day), 5.0)], axis=1).astype(np.float32)
+    moves = rng.integers(-9, 9, len(trade_day)).astype(np.int32)
+    found = plan(trade_day, (2, 1, 1, 1), purge=3)
+    fitted = fit_windows(found, features, moves)
+    train = found.windows[0].train
+    expected = features[train.first : train.stop, 0]
+    np.testing.assert_allclose(fitted.center[0, 0], expected.mean(), rtol=1e-5)
+    np.testing.assert_allclose(fitted.scale[0, 0], 1 / expected.std(), rtol=1e-5)
+    assert fitted.scale[0, 1] == 0
+    poisoned, other_moves = features.copy(), moves.copy()
+    poisoned[train.stop :] = 1e30
+    other_moves[train.stop - 2 :] = 10**6
+    again = fit_windows(found, poisoned, other_moves)
+    assert again.center[0].tobytes() == fitted.center[0].tobytes()
+    assert again.scale[0].tobytes() == fitted.scale[0].tobytes()
+    assert again.reward_scale[0] == fitted.reward_scale[0]
+
+
+@pytest.mark.parametrize("field", ["train_months", "val_months", "test_months", "step_months"])
+def test_zero_months_are_refused_by_flag(field):
+    with pytest.raises(ConfigError, match=f"--{field.replace('_', '-')} is 0"):
+        WindowConfig(**{field: 0})

@@ -1,0 +1,208 @@
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+from plotly.offline import get_plotlyjs
+
+from tidewalk.report.page import figure_json, write_report
+from tidewalk.store import layout
+
+HOSTILE = "ES</script><script>alert(1)</script>|x\"'><img src=x onerror=1>"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Page(HTMLParser):
+    """Elements, texts of scripts and the visible text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[str, str]] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else self._inside
+        if tag == "script":
+            self.scripts.append((dict(attrs).get("type") or "", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = "" if tag == self._inside else self._inside
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            kind, text = self.scripts[-1]
+            self.scripts[-1] = (kind, text + data)
+        elif not self._inside:
+            self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.elements)
+
+    @property
+    def words(self) -> str:
+        return " ".join(self.text.split())
+
+
+def page_of(folder: Path) -> Page:
+    return Page(write_report(folder).read_text(encoding="utf-8"))
+
+
+def unfinished(folder: Path, status: str) -> Path:
+    """The run as it looks when it stops before its first test."""
+    for name in ("equity.parquet", "trades.parquet", "members.parquet", "summary.json"):
+        (folder / name).unlink()
+    layout.write_manifest(layout.run_paths(folder), {"status": status})
+    return folder
+
+
+def test_the_page_is_in_the_run_folder_and_the_same_files_give_the_same_bytes(make_run):
+    folder = make_run()
+    path = write_report(folder)
+    first = path.read_bytes()
+    assert path == folder / "report.html"
+    assert write_report(folder).read_bytes() == first
+    assert sorted(item.name for item in folder.iterdir() if item.name.endswith(".tmp")) == []
+
+
+def test_every_section_has_its_figures(make_run):
+    page = page_of(make_run())
+    ids = [attrs["id"] for tag, attrs in page.elements if tag == "script" and "id" in attrs]
+    boxes = [attrs["data-figure"] for _, attrs in page.elements if "data-figure" in attrs]
+    assert (
+        ids
+        == boxes
+        == [
+            f"figure-{name}"
+            for name in ("equity", "windows", "selection", "training", "phases", "waterfall", "sessions", "hours")
+        ]
+    )
+    for kind, text in page.scripts:
+        if kind == "application/json":
+            assert json.loads(text)["data"]
+    for words in ("Verdict: profit not distinguishable from luck.", "complete", "2025-01-03-dqn-es", "ES.FUT · dqn"):
+        assert words in page.words
+    for words in ("How the figures are defined", "commission_usd = 2.25", "versions.jax", "3 calendar spreads"):
+        assert words in page.words
+
+
+def test_plotly_is_embedded_once_and_nothing_is_fetched(make_run):
+    folder = make_run()
+    page = page_of(folder)
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert text.count("plotly.js v") == 1
+    rest = text.replace(get_plotlyjs(), "")
+    assert "://" not in rest
+    fetching = {"src", "srcset", "action", "formaction", "poster", "background", "data"}
+    assert not [(tag, attrs) for tag, attrs in page.elements if fetching & attrs.keys()]
+    links = [attrs["href"] or "" for _, attrs in page.elements if "href" in attrs]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    assert not {"link", "iframe", "object", "embed", "base"} & {tag for tag, _ in page.elements}
+    assert "@import" not in rest
+    assert "url(" not in rest
+
+
+def test_only_the_two_known_scripts_may_run(make_run):
+    page = page_of(make_run())
+    meta = next(attrs for tag, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy")
+    policy = dict(part.strip().split(" ", 1) for part in (meta["content"] or "").split(";"))
+    running = [text for kind, text in page.scripts if kind == ""]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in running]
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"].split() == [f"'sha256-{value}'" for value in hashes]
+    assert len(running) == 2
+    tags = [tag for tag, _ in page.elements]
+    assert tags.index("meta") < tags.index("script")
+    assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
+
+
+def test_names_are_shown_literally_and_never_become_elements(make_run):
+    plain = page_of(make_run())
+    folder = make_run("hostile", name=HOSTILE, symbol=HOSTILE)
+    (folder / "run.toml").write_text(f"note = '''{HOSTILE} <b>*markdown*</b>'''\n")
+    page = page_of(folder)
+    assert page.count("script") == plain.count("script")
+    assert page.count("img") == page.count("b") == 0
+    assert page.text.count(HOSTILE) >= 4
+    columns = [len(re.findall("<td", row)) for row in re.findall(r"<tr>.*?</tr>", (folder / "report.html").read_text())]
+    assert max(columns) == 16
+
+
+def test_figures_cannot_leave_their_script_element():
+    figure = go.Figure(go.Scatter(x=["</script>"], y=[float("nan")], text="<!--&\u2028"))
+    text = figure_json(figure)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text)["data"][0]["x"] == ["</script>"]
+    assert json.loads(text)["data"][0]["y"] == [None]
+    assert figure_json(None) is None
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed", "running"])
+def test_an_unfinished_run_shows_what_there_is(make_run, status):
+    page = page_of(unfinished(make_run(status="failed"), status))
+    assert f"This run is {status}." in page.words
+    assert "missing: summary.json, equity.parquet, trades.parquet, members.parquet" in page.words
+    assert "ES.FUT · dqn" in page.words
+    assert "No test window has been evaluated yet." in page.words
+    assert "No fill is recorded." in page.words
+    boxes = [attrs["data-figure"] for _, attrs in page.elements if "data-figure" in attrs]
+    assert boxes == ["figure-training", "figure-phases"]
+
+
+def test_a_run_that_only_began(tmp_path):
+    run = layout.create_run(tmp_path / "fresh", overwrite=False)
+    page = page_of(run.root)
+    assert "No windows are recorded." in page.words
+    assert "No epoch has reported a loss or a validation result." in page.words
+    assert not [attrs for _, attrs in page.elements if "data-figure" in attrs]
+
+
+def test_one_window_one_epoch_no_trades_no_losses(make_run):
+    page = page_of(make_run(windows=1, epochs=1, seeds=1, trades=False, losses=False, phased=False))
+    assert "The ensemble made no trade." in page.words
+    assert "The ensemble equals the baseline \u201cflat\u201d" in page.words
+    assert page.text.count("undefined") >= 4
+    assert "nan" not in page.text.lower().split()
+    boxes = [attrs["data-figure"] for _, attrs in page.elements if "data-figure" in attrs]
+    assert boxes == ["figure-equity", "figure-windows", "figure-training", "figure-phases"]
+
+
+def test_thousands_of_sessions_stay_below_eight_megabytes(make_run):
+    path = write_report(make_run(windows=150, seeds=16, epochs=60, step_months=1))
+    assert path.stat().st_size < 8_000_000
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize("name", ["ES.FUT", HOSTILE])
+def test_a_browser_draws_every_figure_and_runs_nothing_else(make_run, tmp_path, name):
+    path = write_report(make_run(name=name, symbol=name))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    flags += [
+        "--disable-background-networking",
+        "--disable-component-update",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
+    flags += ["--enable-logging=stderr", "--virtual-time-budget=10000", "--window-size=1400,4000"]
+    command = [str(CHROMIUM), *flags, "--dump-dom", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert console == []
+    page = Page(done.stdout)
+    figures = [attrs for _, attrs in page.elements if "data-figure" in attrs]
+    assert len(figures) == 8
+    assert done.stdout.count('class="main-svg"') >= len(figures)
+    assert done.stdout.count('class="cartesianlayer"') >= len(figures)
+    assert page.count("script") == len(figures) + 2
+    assert page.count("img") == 0

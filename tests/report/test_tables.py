@@ -1,0 +1,156 @@
+import datetime
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tidewalk.report import tables
+from tidewalk.report.tables import frac_percent, number, reason_for, usd
+from tidewalk.store import layout, results
+
+EMPTY = pl.DataFrame(schema=results.EQUITY.schema)
+
+
+@pytest.fixture
+def run(make_run):
+    return layout.open_run(make_run())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1234567, "1,234,567"), (-1234.4, "\u22121,234"), (-0.2, "0"), (None, "undefined"), ("x", "undefined")],
+)
+def test_numbers(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (2.25, "2.25"), (-9.5, "\u22129.50"), (9.996, "10"), (12.5, "12"), (-6231.5, "\u22126,232")],
+)
+def test_money_has_cents_only_where_they_matter(value, text):
+    assert usd(value) == text
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), None])
+def test_what_is_not_finite_is_undefined(value):
+    assert usd(value) == number(value) == frac_percent(value) == tables.with_unit(value, "ms", 0) == "undefined"
+
+
+def test_the_reason_is_what_the_warning_says_of_exactly_this_figure():
+    warnings = [results.undefined_warning("oos.psr", "no variance"), "oos.sharpe_session_x is odd", "oos is empty"]
+    assert reason_for("oos.psr", warnings) == "no variance"
+    assert reason_for("oos.sharpe_session", warnings) == "oos is empty"
+    assert reason_for("oracle.captured_frac", warnings) == "no reason was recorded"
+
+
+def test_the_headline_in_reading_order(run):
+    cards = tables.headline_cards(results.read_summary(run), results.read_equity(run))
+    assert [card.title for card in cards] == [
+        *("Net, out of sample", "Gross", "Costs", "Trades", "Sessions", "Mean position", "Sharpe, annualised"),
+        *("Max drawdown", "PSR", "DSR", "Random policies beaten", "Hindsight captured"),
+    ]
+    by_title = {card.title: card for card in cards}
+    assert by_title["PSR"].value == "0.913"
+    assert by_title["DSR"].note == "deflated for 46 trials"
+    assert by_title["Random policies beaten"].value == "73 %"
+    assert by_title["Sharpe, annualised"].note == "90 % CI \u22120.31 to 1.92"
+    assert by_title["Sessions"].note == "2018-05-01 to\n2020-02-28"
+
+
+def test_undefined_figures_say_why(make_run):
+    run = layout.open_run(make_run(trades=False))
+    cards = tables.headline_cards(results.read_summary(run), results.read_equity(run))
+    found = {card.title: (card.value, card.note) for card in cards}
+    assert found["PSR"] == (None, "no variance")
+    assert found["Random policies beaten"] == (None, "the ensemble never held a position")
+    assert found["Trades"][0] == "0"
+
+
+def test_a_summary_without_any_result_is_all_undefined():
+    cards = tables.headline_cards({"oos": None, "warnings": ["oos is undefined: nothing was tested"]}, EMPTY)
+    assert {card.value for card in cards} == {None}
+    assert cards[0].note == "nothing was tested"
+
+
+def test_policies_are_the_ensemble_the_median_seed_and_the_baselines(run):
+    equity = results.read_equity(run)
+    rows = tables.policy_rows(equity)
+    assert [row[0] for row in rows] == [
+        *("ensemble", "seeds, median of 4", "long", "short", "momentum", "flat", "oracle (hindsight bound)"),
+    ]
+    nets = [equity.filter(pl.col("policy") == f"seed {k}")["net_usd"].sum() for k in range(4)]
+    assert rows[1][1] == usd(np.median(nets))
+    assert rows[5][1:] == ["0", "0", "0", "0", "0.00", "undefined", "0", "0 %"]
+
+
+def test_a_policy_that_is_a_baseline_is_named_so(make_run):
+    equity = results.read_equity(layout.open_run(make_run(trades=False)))
+    sessions = equity.filter(pl.col("policy") == "ensemble").height
+    (sentence,) = tables.same_as_baseline(equity)
+    assert "\u201cflat\u201d" in sentence
+    assert f"all {sessions} sessions" in sentence
+
+
+def test_a_policy_of_its_own_is_no_baseline(run):
+    assert tables.same_as_baseline(results.read_equity(run)) == []
+    assert tables.same_as_baseline(EMPTY) == []
+
+
+def test_window_rows_have_the_spread_of_seeds_and_a_star_where_partial(run):
+    summary, windows = results.read_summary(run), results.read_windows(run)["windows"]
+    windows[-1]["partial_test"] = True
+    rows = tables.window_rows(summary["per_window"], windows)
+    assert [row[0] for row in rows] == ["0", "1", "2", "3", "4", "5", "6", "7*"]
+    assert {len(row) for row in rows} == {16}
+    seeds = summary["per_window"][0]["seeds_net_usd"]
+    assert rows[0][9:12] == [usd(min(seeds)), usd(np.median(seeds)), usd(max(seeds))]
+    assert rows[0][3] == "2018-05-01 to\n2018-05-31"
+
+
+def test_many_best_epochs_become_a_range(make_run):
+    summary = results.read_summary(layout.open_run(make_run(seeds=12, windows=1)))
+    epochs = summary["per_window"][0]["best_epoch"]
+    (row,) = tables.window_rows(summary["per_window"])
+    assert row[4] == f"{min(epochs)}\u2013{max(epochs)}, median {np.median(epochs):.0f}"
+
+
+def test_months_add_up_and_untested_ones_are_blank(run):
+    equity = results.read_equity(run)
+    rows = tables.month_rows(equity)
+    assert [year for year, _ in rows] == ["2018", "2019", "2020"]
+    cells = rows[0][1]
+    assert [k + 1 for k in range(12) if cells[k].text] == [5, 8, 11]
+    first = equity.filter((pl.col("policy") == "ensemble") & (pl.col("window") == 0))["net_usd"].sum()
+    assert cells[4].text == usd(first)
+    year = equity.filter((pl.col("policy") == "ensemble") & (pl.col("trade_date") < datetime.date(2019, 1, 1)))
+    assert cells[12].text == usd(year["net_usd"].sum())
+    levels = [cell.level for _, year in rows for cell in year[:12]]
+    assert max(map(abs, levels)) == 3
+
+
+def test_contracts_and_ledger(run):
+    trades = results.read_trades(run)
+    rows = tables.contract_rows(trades)
+    assert sum(int(row[1]) for row in rows) == trades.height
+    ledger = tables.ledger_rows(trades)
+    assert len(ledger) == tables.LEDGER_ROWS
+    first = trades.row(0, named=True)
+    assert ledger[0][2] == first["contract"]
+    assert ledger[0][5] == f"{first['price']:,.2f}"
+    assert {len(row[5].partition(".")[2]) for row in ledger} == {2}
+    assert ledger[0][1].startswith("2018-05-01 ")
+
+
+def test_rolls_are_listed_once_by_date():
+    roll = {"date": "2024-03-08", "from": "ESH4", "to": "ESM4"}
+    early = roll | {"date": "2023-12-08"}
+    assert tables.roll_rows([{"rolls": [roll]}, {"rolls": [early, roll]}]) == [
+        ["2023-12-08", "ESH4", "ESM4"],
+        ["2024-03-08", "ESH4", "ESM4"],
+    ]
+
+
+def test_nested_records_become_dotted_rows():
+    record = {"a": {"b": 1, "c": [1, 2]}, "files": {"x": 1}, "none": None, "no": False}
+    assert tables.flat_rows(record, skip=frozenset({"files"})) == [["a.b", "1"], ["a.c", "1, 2"], ["no", "False"]]
