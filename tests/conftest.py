@@ -9,10 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 SHARED_DATA = Path(os.environ.get("TIDEWALK_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SIMULATED_DEVICES = "--xla_force_host_platform_device_count=4"
+
+# No deadline: the first example of a jax function includes its compilation. The gate draws the same examples each time.
+hypothesis.settings.register_profile("tidewalk", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("tidewalk")
 
 
 def pytest_configure(config: pytest.Config) -> None:

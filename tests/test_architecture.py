@@ -24,8 +24,8 @@ HOST_PARTS = (
 
 LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True, no_logo=True))"
 
-# An audit hook sees every file, socket and process that Python opens. Loading code is what an import does; all else is
-# an effect. Third-party packages come first: theirs are not ours to forbid.
+# An audit hook sees every file, socket and process that Python opens. Loading code, and a time zone, is what an import
+# may do; all else is an effect. Third-party packages come first: theirs are not ours to forbid.
 WATCHED = """
 import jax, databento_dbn, equinox, jinja2, optax, plotly.graph_objects, plotly.offline, polars, rich.console, rlax
 import safetensors.numpy, scipy.stats, tomli_w, tyro, zstandard, zoneinfo
@@ -35,10 +35,11 @@ EFFECTS = ("socket.", "subprocess.", "os.system", "os.exec", "os.mkdir", "os.rem
 effects = []
 
 def watch(event, arguments):
-    if event.startswith(EFFECTS):
+    subject = str(arguments[0]) if arguments else ""
+    if any(part in subject for part in (".pyc", "zoneinfo")) or (event == "open" and isinstance(arguments[0], int)):
+        return
+    if event.startswith(EFFECTS) or (event == "open" and not subject.endswith((".py", ".so"))):
         effects.append(f"{event} {arguments}")
-    if event == "open" and not str(arguments[0]).endswith((".py", ".so")) and ".pyc" not in str(arguments[0]):
-        effects.append(f"open {arguments}")
 
 def surroundings():
     return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)], dict(os.environ)

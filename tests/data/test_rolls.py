@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.bars import BarTable, Loaded
 from tidewalk.data.contracts import spec_for
+from tidewalk.data.load import DataConfig, load_bars
 from tidewalk.data.rolls import FrontSeries, front_series
 
 DATE = datetime.date
@@ -358,6 +359,45 @@ def test_bars_outside_the_sessions_are_kept_and_reported():
     )
 
 
+def test_issue_log_b13_negative_prices_are_prices():
+    crude = dataclasses.replace(spec_for("CL"), sessions="utc-day")
+    bars = table("CLK0", {MON: (5, 18.27), TUE: (5, -37.63), WED: (5, 10.01)})
+    front = front_series(loaded(bars, symbology="raw"), crude)
+    usd = [move / E9 * crude.multiplier for move in np.diff(front.exit_open_e9).tolist()]
+    assert usd == [-55_900.0, 47_640.0]
+
+
+def test_real_roll_of_december_2013(shared_data):
+    """Twelve days of real ES minutes with five contracts: on 2013-12-18 ESH4 traded 2.25 M, ESZ3 0.28 M."""
+    path = shared_data / "dbn_built" / "esfut-from-lean_2013-10_2013-12.ohlcv-1m.dbn.zst"
+    front = front_series(load_bars(DataConfig(data_dir=path, symbol="ES.FUT")), spec_for("ES"))
+    assert front.contracts == ("ESZ3", "ESH4")
+    assert front.expiry_day == ((DATE(2013, 12, 20) - EPOCH).days, (DATE(2014, 3, 21) - EPOCH).days)
+    (roll,) = front.rolls
+    assert (roll.from_contract, roll.to_contract, roll.reason) == ("ESZ3", "ESH4", "volume")
+    assert EPOCH + datetime.timedelta(days=roll.trade_day) == DATE(2013, 12, 19)
+    assert roll.ts_ns == int(datetime.datetime(2013, 12, 18, 23, tzinfo=datetime.UTC).timestamp()) * E9
+    assert (roll.from_volume, roll.to_volume) == (282_813.0, 2_253_915.0)
+    basis = (roll.entry_e9 - roll.exit_e9) / E9
+    assert basis == pytest.approx(-6.25, abs=0.25)
+    moves = np.abs(front.exit_open_e9[1:] - front.open_e9[:-1]) / E9
+    row = int(np.searchsorted(front.ts_ns, roll.ts_ns))
+    assert front.trade_day[row - 1] == front.trade_day[row] - 1
+    assert moves[row - 1] <= 1.0
+    assert abs(front.open_e9[row] - front.close_prev_e9[row]) / E9 <= 1.0
+    same_session = np.diff(front.trade_day) == 0
+    assert moves[same_session].max() < 20.0
+    assert front.minutes_to_close.min() == 1  # the close was at 16:15 then
+    assert (front.notes, front.warnings) == ((), ())
+
+
+def test_real_january_2020_has_no_roll(shared_data):
+    path = shared_data / "dbn_built" / "esfut-from-lean_2020-01.ohlcv-1m.dbn.zst"
+    front = front_series(load_bars(DataConfig(data_dir=path, symbol="ES.FUT")), spec_for("ES"))
+    assert (front.contracts, front.rolls, front.warnings) == (("ESH0",), (), ())
+    np.testing.assert_array_equal(front.exit_open_e9, front.open_e9)
+
+
 # Random markets: up to four contracts, up to eight sessions, volumes with ties and gaps.
 CODES = ("ESH4", "ESM4", "ESU4", "ESZ4")
 volumes = st.lists(
@@ -377,6 +417,7 @@ def market(rows: list[list[int | None]]) -> Loaded:
     return loaded(*tables)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(volumes)
 def test_law_the_front_only_goes_forward_and_one_leg_is_one_run(rows):
     front = front_series(market(rows), SPEC)
@@ -389,6 +430,7 @@ def test_law_the_front_only_goes_forward_and_one_leg_is_one_run(rows):
         assert np.unique(front.contract_id[front.trade_day == day]).size == 1
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(volumes, st.integers(0, 7), st.integers(0, 3), st.integers(0, 9))
 def test_law_volumes_of_a_session_do_not_change_its_front_or_an_earlier_one(rows, session, contract, volume):
     contract %= len(rows)
@@ -400,6 +442,7 @@ def test_law_volumes_of_a_session_do_not_change_its_front_or_an_earlier_one(rows
     assert {d: name for d, name in before.items() if d <= day} == {d: name for d, name in after.items() if d <= day}
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(volumes)
 def test_law_no_move_and_no_return_holds_a_basis(rows):
     # Contracts lie 100 points apart, sessions at most 7 points apart: any move across contracts would show.
@@ -408,6 +451,7 @@ def test_law_no_move_and_no_return_holds_a_basis(rows):
     assert np.all(np.abs(front.open_e9 - front.close_prev_e9) < 20 * E9)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(volumes)
 def test_law_constant_shifts_of_a_contract_change_no_move(rows):
     plain = market(rows)

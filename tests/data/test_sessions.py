@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewalk.core.errors import ConfigError
@@ -265,12 +265,14 @@ def slow_place(ts_ns: int) -> tuple[datetime.date, int, int]:
     return date, max(ts_ns - open_ns, 0) // MINUTE_NS, max(close_ns - ts_ns + MINUTE_NS - 1, 0) // MINUTE_NS
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(stamps_of_a_month())
 def test_columns_equal_the_rule_written_out_bar_by_bar(stamps):
     dates, minute, to_close, _ = place(*stamps)
     assert list(zip(dates, minute, to_close, strict=True)) == [slow_place(ts_ns) for ts_ns in stamps]
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(stamps_of_a_month())
 def test_the_order_of_bars_does_not_matter(stamps):
     ordered = session_columns(np.array(sorted(stamps), np.int64), "cme-globex")

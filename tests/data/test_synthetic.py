@@ -12,15 +12,18 @@ import zstandard
 from tidewalk.core.errors import ConfigError
 from tidewalk.data.bars import BarTable, Loaded, validate
 from tidewalk.data.contracts import spec_for
-from tidewalk.data.price_path import (
-    MARKET_EDGE_TICKS,
-    PLANTED_MOVE_TICKS,
-    planted_mean_ticks_per_bar,
-    true_edge_ticks_per_bar,
-)
+from tidewalk.data.load import DataConfig, load_bars
 from tidewalk.data.rolls import FrontSeries, front_series
 from tidewalk.data.sessions import schedule, session_columns
-from tidewalk.data.synthetic import KINDS, SampleConfig, write_sample
+from tidewalk.data.synthetic import (
+    KINDS,
+    MARKET_EDGE_TICKS,
+    PLANTED_MOVE_TICKS,
+    SampleConfig,
+    planted_mean_ticks_per_bar,
+    true_edge_ticks_per_bar,
+    write_sample,
+)
 
 EPOCH = datetime.date(1970, 1, 1)
 DAY_NS = 86_400_000_000_000
@@ -149,8 +152,6 @@ def test_the_vendors_own_decoder_reads_it(files):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loader_reads_it(kind, files, tables):
-    from tidewalk.data.load import DataConfig, load_bars
-
     loaded = load_bars(DataConfig(data_dir=files[kind][0].parent, symbol="ES.FUT"))
     assert (loaded.root, loaded.symbology) == ("ES", "parent")
     assert [t.contract for t in loaded.tables] == [t.contract for t in tables[kind].tables]
@@ -313,7 +314,7 @@ def test_market_has_the_stated_edge(fronts):
     error = gain.std() / np.sqrt(gain.size)
     assert abs(gain.mean() - MARKET_EDGE_TICKS) < 4 * error
     assert gain.mean() > 4 * error
-    assert move.std() > 40 * MARKET_EDGE_TICKS  # weak: a small part of one bar's move
+    assert move.std() > 45 * MARKET_EDGE_TICKS  # weak: a small part of one bar's move
 
 
 def test_market_and_noise_look_like_a_market(fronts):
@@ -324,7 +325,7 @@ def test_market_and_noise_look_like_a_market(fronts):
         assert ((move - move.mean()) ** 4).mean() / move.var() ** 2 > 6.0  # fat tails
         size = np.abs(move)
         usual = np.bincount(front.minute_of_session, size) / np.bincount(front.minute_of_session)
-        assert usual[930] > 1.5 * usual[1100] < usual[1319]  # the smile of the US day
+        assert usual[930] > 1.5 * usual[1100] < 1.2 * usual[1319]  # the smile of the US day
         assert usual[1100] > 1.5 * usual[300]
         rest = size / usual[front.minute_of_session]
         assert np.corrcoef(rest[:-10], rest[10:])[0, 1] > 0.05  # clusters beyond the time of day
@@ -366,8 +367,11 @@ def test_two_years_have_eight_rolls(tmp_path):
     ],
 )
 def test_unusable_configurations_are_refused(values, facts, tmp_path):
+    config = SampleConfig(months=1)
+    for name, value in values.items():
+        object.__setattr__(config, name, value)  # past the type check of the test bench
     with pytest.raises(ConfigError) as caught:
-        write_sample(tmp_path / "out", SampleConfig(**{"months": 1, **values}))
+        write_sample(tmp_path / "out", config)
     assert all(fact in str(caught.value) for fact in facts)
     assert not (tmp_path / "out").exists()
 
@@ -377,3 +381,9 @@ def test_a_folder_with_other_months_is_refused_and_the_same_sample_is_written_ag
     write_sample(tmp_path, SampleConfig(months=2))
     with pytest.raises(ConfigError, match=r"already holds es\.fut_2022-02.*choose an empty folder"):
         write_sample(tmp_path, SampleConfig(months=1))
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(ConfigError, match="is a file: name a folder"):
+        write_sample(tmp_path / "out", SampleConfig(months=1))

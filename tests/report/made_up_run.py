@@ -12,6 +12,15 @@ import tomli_w
 from tidewalk.stats.metrics import max_drawdown, sessions_per_year, sharpe
 from tidewalk.store import layout, results
 
+ROLL = {
+    "ts_ns": 1_525_132_800_000_000_000,
+    "from_volume": 410_233.0,
+    "to_volume": 655_120.0,
+    "exit": 4811.25,
+    "entry": 4855.75,
+    "basis": 44.5,
+    "reason": "volume",
+}
 BASELINES = {"long": 0.0, "short": 0.0, "momentum": -60.0, "flat": 0.0, "oracle": 2600.0}
 
 
@@ -210,7 +219,7 @@ def summary_record(
         | {"random_p": known(0.73)},
         "oracle": {"net_usd": totals.get("oracle"), "captured_frac": 0.0312},
         "per_window": per_window,
-        "warnings": ["2 bars off the tick grid were dropped"] if spec.trades else warnings,
+        "warnings": ["2 bars are off the tick grid.", *([] if spec.trades else warnings)],
     }
 
 
@@ -231,6 +240,7 @@ def _window_summary(record: dict[str, Any], equity: pl.DataFrame, members: pl.Da
         "rolls": len(record["rolls"]),
         "oracle_usd": by_name["oracle"]["net_usd"],
         "long_usd": by_name["long"]["net_usd"],
+        "partial_test": record["partial_test"],
     }
 
 
@@ -243,7 +253,7 @@ def write_run(folder: Path, spec: RunSpec) -> Path:
     members = members_table(spec, rng)
     gap = "Two months of every three are not tested." if spec.step_months > 1 else None
     months = {"train": 3, "val": 1, "test": 1, "step": spec.step_months}
-    results.write_windows(run, {"months": months, "windows": windows, "uncovered": gap})
+    results.write_windows(run, {"months": months, "purge_bars": 2, "windows": windows, "uncovered": gap})
     results.write_summary(run, summary_record(windows, equity, members, spec))
     for line in metric_lines(spec, rng):
         results.append_metrics(run, line)
@@ -252,10 +262,24 @@ def write_run(folder: Path, spec: RunSpec) -> Path:
     results.write_equity(run, equity)
     results.write_members(run, members)
     results.write_trades(run, trades_table(equity, rng))
+    rolls = [roll | ROLL for record in windows for roll in record["rolls"]]
     manifest = {
-        "versions": {"tidewalk": "0.1.0", "jax": "0.10.2", "python": "3.11.7"},
+        "started": "2025-01-03T09:00:00+00:00",
+        "versions": {"python": "3.11.7", "tidewalk": "0.1.0", "jax": "0.10.2"},
+        "device": "NVIDIA H200",
         "git": {"commit": "0123abc", "dirty": False},
-        "data": {"fingerprint": "9f2c" * 16, "notes": ["3 calendar spreads, 412 rows, were left out"]},
+        "data": {
+            "symbol": spec.symbol,
+            "contracts": sorted({name for record in windows for name in record["contracts"]}),
+            "rolls": rolls,
+            "features": ["return_1", "return_5", "range_20"],
+            "notes": ["3 calendar spreads, 412 rows, were left out."],
+            "warnings": ["2 bars are off the tick grid."],
+            "tick": 0.25,
+            "multiplier": 50.0,
+            "currency": "USD",
+        },
+        "costs": {"commission_usd": 2.25, "slippage_ticks": 0.18, "side_usd": 4.5},
     }
     layout.write_manifest(run, manifest)
     layout.finish_manifest(run, spec.status)

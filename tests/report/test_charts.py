@@ -70,6 +70,15 @@ def test_the_figure_shows_every_policy_the_ensemble_bold_and_the_oracle_off(make
     assert [note.text for note in figure.layout.annotations] == [f"W{k}" for k in range(8)]
 
 
+def test_a_policy_far_outside_is_off_at_first_and_named():
+    policies = {"ensemble": [10.0, -5.0], "long": [20.0, -30.0], "momentum": [-40.0, -50.0], "flat": [0.0, 0.0]}
+    equity = equity_of(policies | {"oracle": [1.0, 1.0]}, days(2), [0, 0])
+    assert charts.hidden_at_first(equity) == ["momentum", "oracle"]
+    visible = {trace.name: trace.visible for trace in equity_figure(equity, []).data}
+    assert visible["momentum"] == "legendonly"
+    assert visible["flat"] is visible["long"] is True
+
+
 def test_contiguous_tests_have_no_untested_shade():
     dates = days(10)
     figure = equity_figure(equity_of({"ensemble": [1.0, -2.0] * 5}, dates, [0] * 5 + [1] * 5), [])

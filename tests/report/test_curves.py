@@ -95,7 +95,7 @@ def test_fused_epochs_are_called_so():
     halves = [epoch(k, phases={"collect": None, "learn": None}) for k in (1, 2)]
     assert "collect + learn, fused" in names(phases_figure(halves))
     whole = [epoch(1, phases=dict.fromkeys(curves.PHASES))]
-    assert names(phases_figure(whole)) == ["whole epoch, fused"]
+    assert names(phases_figure(whole)) == ["collect + learn + evaluate, fused"]
 
 
 def test_uploads_have_a_panel_only_when_there_are_any():

@@ -1,7 +1,7 @@
 import pytest
 
 from tidewalk.core.errors import StoreError
-from tidewalk.report.source import find, read_run
+from tidewalk.report.source import read_run
 from tidewalk.store import layout
 
 
@@ -10,7 +10,7 @@ def test_a_complete_run_misses_nothing(make_run):
     assert record.missing == record.problems == ()
     assert record.status == "complete"
     assert record.sessions_span == ("2018-05-01", "2020-02-28")
-    assert record.notes == ["3 calendar spreads, 412 rows, were left out"]
+    assert record.data["notes"] == ["3 calendar spreads, 412 rows, were left out."]
     assert len(record.windows) == 8
 
 
@@ -57,15 +57,10 @@ def test_a_folder_without_a_run_is_an_error(tmp_path):
         read_run(tmp_path)
 
 
-def test_a_configuration_that_is_no_toml_is_kept_as_text(make_run):
+def test_warnings_are_told_once_and_those_on_the_data_survive_an_unfinished_run(make_run):
     folder = make_run()
-    (folder / "run.toml").write_text("= not toml")
-    record = read_run(folder)
-    assert record.config_text == "= not toml"
-    assert record.config == {}
-
-
-def test_find_looks_at_every_depth():
-    assert find({"a": {"b": {"c": 3}}}, "c") == 3
-    assert find({"a": {"b": None}, "d": {"b": 2}}, "b") == 2
-    assert find({}, "x") is None
+    assert read_run(folder).warnings == ("2 bars are off the tick grid.",)
+    run = layout.run_paths(folder)
+    run.summary.unlink()
+    layout.write_manifest(run, {**layout.read_manifest(run), "files": {}})
+    assert read_run(folder).warnings == ("2 bars are off the tick grid.",)

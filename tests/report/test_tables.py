@@ -6,6 +6,7 @@ import pytest
 
 from tidewalk.report import tables
 from tidewalk.report.tables import frac_percent, number, reason_for, usd
+from tidewalk.stats.metrics import sessions_per_year, sharpe
 from tidewalk.store import layout, results
 
 EMPTY = pl.DataFrame(schema=results.EQUITY.schema)
@@ -75,7 +76,7 @@ def test_a_summary_without_any_result_is_all_undefined():
 
 def test_policies_are_the_ensemble_the_median_seed_and_the_baselines(run):
     equity = results.read_equity(run)
-    rows = tables.policy_rows(equity)
+    rows = tables.policy_rows(equity, 252.0)
     assert [row[0] for row in rows] == [
         *("ensemble", "seeds, median of 4", "long", "short", "momentum", "flat", "oracle (hindsight bound)"),
     ]
@@ -84,23 +85,26 @@ def test_policies_are_the_ensemble_the_median_seed_and_the_baselines(run):
     assert rows[5][1:] == ["0", "0", "0", "0", "0.00", "undefined", "0", "0 %"]
 
 
-def test_a_policy_that_is_a_baseline_is_named_so(make_run):
-    equity = results.read_equity(layout.open_run(make_run(trades=False)))
-    sessions = equity.filter(pl.col("policy") == "ensemble").height
-    (sentence,) = tables.same_as_baseline(equity)
-    assert "\u201cflat\u201d" in sentence
-    assert f"all {sessions} sessions" in sentence
+def test_the_factor_is_the_one_behind_the_headline(run):
+    summary, equity = results.read_summary(run), results.read_equity(run)
+    own = equity.filter(pl.col("policy") == "ensemble")
+    per_session = sharpe(own["net_usd"].to_numpy(), 1.0).value
+    summary["oos"]["sharpe_session"] = per_session * 250.0**0.5
+    assert tables.sessions_factor(summary, equity) == pytest.approx(250.0, rel=1e-12)
+    (ensemble, *_) = tables.policy_rows(equity, 250.0)
+    assert ensemble[6] == number(per_session * 250.0**0.5, 2)
 
 
-def test_a_policy_of_its_own_is_no_baseline(run):
-    assert tables.same_as_baseline(results.read_equity(run)) == []
-    assert tables.same_as_baseline(EMPTY) == []
+def test_without_a_headline_the_factor_is_observed_or_the_default(run):
+    dates = results.read_equity(run).filter(pl.col("policy") == "ensemble")["trade_date"].to_list()
+    assert tables.sessions_factor({}, results.read_equity(run)) == sessions_per_year(dates)
+    assert tables.sessions_factor({"oos": None}, EMPTY) == 252.0
 
 
 def test_window_rows_have_the_spread_of_seeds_and_a_star_where_partial(run):
-    summary, windows = results.read_summary(run), results.read_windows(run)["windows"]
-    windows[-1]["partial_test"] = True
-    rows = tables.window_rows(summary["per_window"], windows)
+    summary = results.read_summary(run)
+    summary["per_window"][-1]["partial_test"] = True
+    rows = tables.window_rows(summary["per_window"])
     assert [row[0] for row in rows] == ["0", "1", "2", "3", "4", "5", "6", "7*"]
     assert {len(row) for row in rows} == {16}
     seeds = summary["per_window"][0]["seeds_net_usd"]
@@ -142,12 +146,12 @@ def test_contracts_and_ledger(run):
     assert ledger[0][1].startswith("2018-05-01 ")
 
 
-def test_rolls_are_listed_once_by_date():
-    roll = {"date": "2024-03-08", "from": "ESH4", "to": "ESM4"}
-    early = roll | {"date": "2023-12-08"}
-    assert tables.roll_rows([{"rolls": [roll]}, {"rolls": [early, roll]}]) == [
-        ["2023-12-08", "ESH4", "ESM4"],
-        ["2024-03-08", "ESH4", "ESM4"],
+def test_rolls_show_both_prices_and_the_jump_that_is_no_profit():
+    # B11 of the bug log: old contract 4030.375, new one 4063.375, 33 points that are nobody's.
+    roll = {"date": "2024-03-08", "from": "ESH4", "to": "ESM4", "exit": 4030.375, "entry": 4063.375, "basis": 33.0}
+    roll |= {"from_volume": 1200.0, "to_volume": 3400.0, "reason": "volume"}
+    assert tables.roll_rows([roll]) == [
+        ["2024-03-08", "ESH4", "ESM4", "4,030.375", "4,063.375", "33.000", "1,200", "3,400", "volume"],
     ]
 
 

@@ -211,6 +211,16 @@ def test_politis_white_golden() -> None:
     assert inference.politis_white_block(autoregressive(shocks, 0.3)[100:]) == pytest.approx(13.635665, abs=5e-7)
 
 
+@pytest.mark.parametrize(
+    ("large", "width"),
+    [([], 2), ([1], 4), ([1, 2], 6), ([2], 6), ([7], 2), ([6], 2), ([5], 12), (range(1, 20), 20)],
+)
+def test_lag_window_is_twice_the_first_lag_of_five_small_ones(large: list[int], width: int) -> None:
+    rho = np.zeros(21)
+    rho[[0, *large]] = 0.9
+    assert inference._bandwidth(rho, 400, 5) == width
+
+
 def test_block_is_short_on_noise_and_grows_with_memory() -> None:
     blocks = [inference.politis_white_block(autoregressive(noise(5, 2000), rho)) for rho in (0.0, 0.3, 0.7, 0.9)]
     assert blocks[0] < 8

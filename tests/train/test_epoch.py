@@ -6,80 +6,64 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from worlds import base, base_epoch, base_state, fresh, make_world
 
 from tidewalk.agents.dqn import DQNConfig
 from tidewalk.core import trees
 from tidewalk.train import epoch as phases
-from tidewalk.train.population import initial_state
 
 
-def fresh(world):
-    state = jax.jit(functools.partial(initial_state, world.program))(world.windows, world.members)
-    return jax.jit(functools.partial(phases.prefill, world.program))(*world.fixed, state)
-
-
-def fused(world):
-    return jax.jit(functools.partial(phases.fused_epoch, world.program))
-
-
-def run(world, epochs=2):
-    state, program = fresh(world), fused(world)
-    for _ in range(epochs):
-        state, metrics = program(*world.fixed, state)
-    return state, metrics
+def run(members=None):
+    """State and metrics after one epoch of the base world, with other members where given (their number may not change)."""
+    world = base() if members is None else dataclasses.replace(base(), members=members)
+    start = base_state() if members is None else fresh(world)
+    return base_epoch()(*world.fixed, start)
 
 
 def as_bytes(tree):
     return {name: array.tobytes() for name, array in trees.to_named(tree).items()}
 
 
-def test_the_same_seed_gives_the_same_bits(world_factory):
-    first, _ = run(world_factory())
-    again, _ = run(world_factory())
-    assert as_bytes(first) == as_bytes(again)
+def test_the_same_state_gives_the_same_bits():
+    assert as_bytes(run()[0]) == as_bytes(run()[0])
 
 
 # style.md 7, PureJaxRL trap: "seeds" that share their weights and streams
-def test_two_seeds_differ_in_weights_exploration_and_start_bars(world_factory):
-    state = fresh(world_factory(windows=1, seeds=2))
+def test_two_seeds_differ_in_weights_exploration_and_start_bars():
+    state = base_state()
     weights = state.agent.params.layers[0].weight
     assert not np.allclose(weights[0], weights[1])
     bars, words = np.asarray(state.replay[..., 0]), np.asarray(state.replay[..., 1])
-    start = bars[:8]
-    assert not np.array_equal(start[:, 0], start[:, 1])
+    assert not np.array_equal(bars[:8, 0], bars[:8, 1])
     actions = (words[:32] >> 8) & 0xFF
     assert not np.array_equal(actions[:, 0], actions[:, 1])
-    other_root = fresh(world_factory(windows=1, seeds=2, root_seed=1))
-    assert not np.allclose(other_root.agent.params.layers[0].weight[0], weights[0])
+    other_root = make_world(windows=1, seeds=2, root_seed=1).members
+    assert not np.array_equal(jax.random.key_data(other_root.key[0]), jax.random.key_data(base().members.key[0]))
 
 
-def test_a_member_alone_is_the_member_in_the_population(world_factory):
+def test_a_member_alone_is_the_member_in_the_population():
     """To float tolerance: a batched matrix product may round differently from a single one."""
-    world = world_factory(windows=2, seeds=3)
-    together, _ = run(world, epochs=1)
-    index = 4
-    alone_members = jax.tree.map(lambda leaf: leaf[index : index + 1], world.members)
-    alone, _ = run(dataclasses.replace(world, members=alone_members), epochs=1)
+    together, _ = run()
+    index = 2
+    alone_world = dataclasses.replace(base(), members=jax.tree.map(lambda leaf: leaf[index : index + 1], base().members))
+    alone, _ = jax.jit(functools.partial(phases.fused_epoch, base().program))(*alone_world.fixed, fresh(alone_world))
     for name, array in trees.to_named(trees.member(together.agent, index)).items():
         np.testing.assert_allclose(array, trees.to_named(trees.member(alone.agent, 0))[name], rtol=2e-4, atol=2e-5, err_msg=name)
     assert np.array_equal(together.replay[:, index, 0], alone.replay[:, 0, 0])
 
 
-def test_permuting_members_permutes_the_results(world_factory):
-    world = world_factory(windows=2, seeds=2)
+def test_permuting_members_permutes_the_results():
     order = np.array([2, 0, 3, 1])
-    permuted = dataclasses.replace(world, members=jax.tree.map(lambda leaf: leaf[order], world.members))
-    plain, _ = run(world, epochs=1)
-    other, _ = run(permuted, epochs=1)
+    plain, _ = run()
+    other, _ = run(jax.tree.map(lambda leaf: leaf[order], base().members))
     for name, array in trees.to_named(plain.agent).items():
         np.testing.assert_array_equal(array[order], trees.to_named(other.agent)[name], err_msg=name)
 
 
-def test_phases_called_one_by_one_are_the_fused_epoch(world_factory):
-    world = world_factory()
-    program = world.program
-    together, metrics = fused(world)(*world.fixed, fresh(world))
-    state, losses = fresh(world), []
+def test_phases_called_one_by_one_are_the_fused_epoch():
+    world, program = base(), base().program
+    together, metrics = run()
+    state, losses = base_state(), []
     collect = jax.jit(functools.partial(phases.collect_step, program))
     learn = jax.jit(functools.partial(phases.learn_step, program))
     for _ in range(program.steps_per_epoch):
@@ -91,26 +75,24 @@ def test_phases_called_one_by_one_are_the_fused_epoch(world_factory):
         np.testing.assert_allclose(array, trees.to_named(state.agent)[name], rtol=2e-4, atol=2e-5, err_msg=name)
     np.testing.assert_array_equal(together.replay, state.replay)
     np.testing.assert_allclose(metrics["score"], score.score, rtol=1e-3, atol=1e-3)
+    _best_epoch_rules(jax.jit(functools.partial(phases.evaluate_step, program)), state)
 
 
-def test_best_epoch_is_the_highest_validation_score_and_ties_go_to_the_earlier(world_factory):
-    world = world_factory()
-    state = fresh(world)
-    evaluate = jax.jit(functools.partial(phases.evaluate_step, world.program))
+def _best_epoch_rules(evaluate, state):
+    """The best epoch is the highest validation score, and ties go to the earlier."""
     loss = jnp.zeros(4)
-    later = dataclasses.replace(state, clock=state.clock + 20)
-    first, score = evaluate(*world.fixed, later, loss)
-    assert first.best.epoch.tolist() == [1, 1, 1, 1]
-    np.testing.assert_array_equal(first.best.score, score.score)
-    again, _ = evaluate(*world.fixed, dataclasses.replace(first, clock=first.clock + 20), loss)
+    again, score = evaluate(*base().fixed, dataclasses.replace(state, clock=state.clock + 20), loss)
     assert again.best.epoch.tolist() == [1, 1, 1, 1]
+    np.testing.assert_array_equal(again.best.score, score.score)
+    worse = dataclasses.replace(again.best, score=again.best.score - 1.0)
+    better, _ = evaluate(*base().fixed, dataclasses.replace(again, best=worse, clock=state.clock + 20), loss)
+    assert better.best.epoch.tolist() == [2, 2, 2, 2]
 
 
 # validity.md 3.4: NaN in one lane of the population stops that member alone
-def test_a_diverged_member_is_marked_keeps_its_earlier_best_and_disturbs_nobody(world_factory):
-    world = world_factory()
-    program = fused(world)
-    state, _ = program(*world.fixed, fresh(world))
+def test_a_diverged_member_is_marked_keeps_its_earlier_best_and_disturbs_nobody():
+    world, program = base(), base_epoch()
+    state, _ = run()
     healthy, _ = program(*world.fixed, state)
     poisoned_params = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), state.agent.params)
     poisoned = dataclasses.replace(state, agent=dataclasses.replace(state.agent, params=poisoned_params))
@@ -122,26 +104,26 @@ def test_a_diverged_member_is_marked_keeps_its_earlier_best_and_disturbs_nobody(
         assert as_bytes(trees.member(after.agent, index)) == as_bytes(trees.member(healthy.agent, index))
 
 
-def test_select_sharpe_scores_sessions(world_factory):
-    by_sharpe = world_factory(select="sharpe")
-    _, metrics = run(by_sharpe, epochs=1)
-    _, plain = run(world_factory(), epochs=1)
-    assert np.isfinite(np.asarray(metrics["score"])).all()
-    assert not np.allclose(metrics["score"], plain["score"])
-    assert np.array_equal(np.sign(metrics["score"]), np.sign(plain["score"]))
+def test_select_sharpe_scores_sessions():
+    state = base_state()
+    scores = []
+    for select in ("sharpe", "reward"):
+        program = dataclasses.replace(base().program, select=select)
+        _, score = jax.jit(functools.partial(phases.evaluate_step, program))(*base().fixed, state, jnp.zeros(4))
+        scores.append(np.asarray(score.score))
+    assert np.isfinite(scores[0]).all()
+    assert not np.allclose(*scores)
+    assert np.array_equal(np.sign(scores[0]), np.sign(scores[1]))
 
 
 # ---- structure of the compiled epoch (architecture.md section 4)
 
 
-def compiled_text(world):
-    state = fresh(world)
-    return jax.jit(functools.partial(phases.fused_epoch, world.program), donate_argnums=3).lower(*world.fixed, state).compile().as_text()
-
-
-@pytest.fixture
-def hlo(world_factory):
-    return compiled_text(world_factory(capacity=1024))
+@pytest.fixture(scope="module")
+def hlo():
+    """Text of the compiled epoch as the engine runs it, its state donated."""
+    function = functools.partial(phases.fused_epoch, base().program)
+    return jax.jit(function, donate_argnums=3).lower(*base().fixed, base_state()).compile().as_text()
 
 
 def loop_bodies(text):
@@ -152,7 +134,7 @@ def loop_bodies(text):
 
 
 def test_no_loop_copies_the_replay(hlo):
-    assert "s32[1024,4,2]" in hlo
+    assert "s32[512,4,2]" in hlo
     bodies = loop_bodies(hlo)
     assert bodies
     for body in bodies:
@@ -161,14 +143,16 @@ def test_no_loop_copies_the_replay(hlo):
 
 
 def test_the_copy_detector_sees_a_copy():
-    """The detector of the test above, shown to fire: a loop that must keep the old buffer copies it."""
+    """The detector of the test above, shown to fire: a loop that reads the old buffer after the write must copy it."""
 
-    def body(carry, _):
-        old, new = carry
-        return (new, new.at[0].set(old[1])), None
+    def body(buffer, row):
+        written = buffer.at[row % 512].set(row)
+        stale = buffer[written[0, 0, 0] % 512, 0, 0]
+        return written.at[0, 0, 0].set(stale), None
 
-    text = jax.jit(lambda x: jax.lax.scan(body, (x, x + 1), None, length=5)[0]).lower(jnp.zeros((1024, 4, 2), jnp.int32)).compile().as_text()
-    assert any(re.search(r"= s32\[1024,4,2\]\S* copy\(", line) for block in loop_bodies(text) for line in block.splitlines())
+    start, rows = jnp.zeros((512, 4, 2), jnp.int32), jnp.arange(5, dtype=jnp.int32)
+    text = jax.jit(lambda x: jax.lax.scan(body, x, rows)[0], donate_argnums=0).lower(start).compile().as_text()
+    assert any(re.search(r"= s32\[512,4,2\]\S* copy\(", line) for block in loop_bodies(text) for line in block.splitlines())
 
 
 def test_every_loop_has_a_known_trip_count(hlo):
@@ -182,23 +166,22 @@ def test_no_operation_of_the_host_stands_in_the_epoch(hlo):
     assert "callback" not in hlo
 
 
-def test_no_array_of_members_by_all_bars(world_factory, hlo):
-    bars = world_factory().market.move_ticks.shape[0]
+def test_no_array_of_members_by_all_bars(hlo):
+    bars = base().market.move_ticks.shape[0]
     assert f"[{bars}" in hlo
     assert not re.search(rf"\[4,{bars}[,\]]", hlo)
 
 
-def test_the_steady_state_epoch_moves_nothing_from_the_host(world_factory):
-    world = world_factory()
-    state = fresh(world)
-    program = jax.jit(functools.partial(phases.fused_epoch, world.program), donate_argnums=3).lower(*world.fixed, state).compile()
+def test_the_steady_state_epoch_moves_nothing_from_the_host():
+    state, _ = run()
     with jax.transfer_guard("disallow_explicit"):
-        state, _ = program(*world.fixed, state)
+        jax.block_until_ready(base_epoch()(*base().fixed, state))
     with jax.transfer_guard("disallow_explicit"), pytest.raises(Exception, match="transfer"):
         jax.device_put(np.zeros(3))  # the guard, shown to fire
 
 
-def test_hard_target_updates_stay_a_branch_in_the_population_epoch(world_factory):
-    world = world_factory(config=DQNConfig(hidden=(8,), batch_size=8, target_update="hard", target_period=7))
-    text = str(jax.make_jaxpr(functools.partial(phases.fused_epoch, world.program))(*world.fixed, fresh(world)))
+def test_hard_target_updates_stay_a_branch_in_the_population_epoch():
+    world = make_world(config=DQNConfig(hidden=(8,), batch_size=8, target_update="hard", target_period=7))
+    state = jax.eval_shape(functools.partial(fresh, world))
+    text = str(jax.make_jaxpr(functools.partial(phases.fused_epoch, world.program))(*world.fixed, state))
     assert "cond[" in text

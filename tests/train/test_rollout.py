@@ -27,7 +27,7 @@ def test_all_forms_of_a_greedy_rollout_take_the_same_positions(world_factory, mo
     world = world_factory(env=env, data=roll_market())
     agent = world.program.agent
     params = agent.params(agent.init(keys.root_key(1)))
-    window = window_of(world.windows, 0)
+    window = window_of(world.windows, jnp.int32(0))
     table = member_table(agent, env, params)
     bars = world.program.test_bars
     forms = [
@@ -49,7 +49,7 @@ def test_all_forms_of_a_greedy_rollout_take_the_same_positions(world_factory, mo
 
 def test_a_rollout_starts_flat_and_is_flat_beyond_its_range(world_factory):
     world = world_factory()
-    window = window_of(world.windows, 1)
+    window = window_of(world.windows, jnp.int32(1))
 
     def always_long(seen):
         return jnp.tile(jnp.array([[0.0, 0.0, 1.0]]), (3, 1))
@@ -63,7 +63,7 @@ def test_a_rollout_starts_flat_and_is_flat_beyond_its_range(world_factory):
 # validity.md B20, B24, 2.1: rewards, cuts and final observations against a slow reference
 def test_transitions_equal_a_scalar_reference(world_factory):
     world = world_factory(data=roll_market())
-    window = window_of(world.windows, 0)
+    window = window_of(world.windows, jnp.int32(0))
     program = world.program
     rng = np.random.default_rng(0)
     count, n_step = 200, 3
@@ -94,7 +94,7 @@ def test_transitions_equal_a_scalar_reference(world_factory):
 
 def test_lanes_stay_inside_the_train_decisions_and_restart_flat(world_factory):
     world = world_factory()
-    window = window_of(world.windows, 0)
+    window = window_of(world.windows, jnp.int32(0))
     state = initial_state(world.program, world.windows, world.members)
     lanes = jax.tree.map(lambda leaf: leaf[0], state.lanes)
     params = jax.tree.map(lambda leaf: leaf[0], state.agent.params)

@@ -67,7 +67,7 @@ def sample(
     draw = bits % (starts * jnp.uint32(lanes))
     age = (n_step - 1) + (draw // jnp.uint32(lanes)).astype(jnp.int32)
     lane = (draw % jnp.uint32(lanes)).astype(jnp.int32)
-    first = (stored - 1 - age)[..., None] + jnp.arange(n_step, dtype=jnp.int32)
+    first = (stored - 1 - age)[..., None] + jnp.arange(n_step, dtype=jnp.int32)[None, None, :]
     rows = (first % slots) * lanes + lane[..., None]
     members = jnp.arange(bits.shape[0], dtype=jnp.int32)[:, None, None]
     return replay[rows, members]

@@ -5,6 +5,10 @@ Axis letters, used in every annotation and checked at run time in the tests only
 `N` n-step, `D` observation, `K` words of a replay record.
 """
 
+import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32, Key, PyTree, UInt32
 
-__all__ = ["Array", "Bool", "Float32", "Int8", "Int32", "Key", "PyTree", "UInt32"]
+HostOrDevice = Array | np.ndarray
+"""Leaves of records that are made on the host and uploaded whole."""
+
+__all__ = ["Array", "Bool", "Float32", "HostOrDevice", "Int8", "Int32", "Key", "PyTree", "UInt32"]

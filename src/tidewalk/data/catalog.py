@@ -100,6 +100,8 @@ def _open(path: Path, *, single: bool) -> DbnFile | Header | SourceFile | DataEr
         return left_out(path.name, "other", None, "ignored: not market data by its name")
     claims_data = single or _suffix(path) in DATA_SUFFIXES
     try:
+        if not path.is_file():
+            raise DataError(f"{path.name}: not a regular file (a broken link, a pipe or a device).")
         source = probe(path)
         if source.content == "dbn":
             return _dbn(source, single=single)

@@ -31,6 +31,7 @@ VOLUME_NAMES = (
     "tickvol",
 )
 SYMBOL_NAMES = ("symbol", "rawsymbol", "ticker", "contract", "instrument", "sym", "contractcode")
+CLOSE_ONLY = "Closes alone do not do: orders fill at the next open, and bars without a range hide what could be traded"
 NEEDED = "a time column and open, high, low, close (volume and symbol where there are any)"
 
 
@@ -111,6 +112,13 @@ def missing_roles(names: Sequence[str]) -> list[str]:
     return [role for role, allowed in PRICE_NAMES.items() if _first(known, allowed) is None]
 
 
+def lacking(names: Sequence[str]) -> str:
+    """What is missing and what is needed, for errors."""
+    roles = missing_roles(names)
+    reason = f" {CLOSE_ONLY}." if roles == ["open", "high", "low"] else ""
+    return f"missing: {', '.join(roles)}.{reason} Needed: {NEEDED}"
+
+
 def used(columns: Columns) -> set[int]:
     """Positions that have a role."""
     single = (columns.stamp, columns.time, columns.open, columns.high, columns.low, columns.close)
@@ -127,7 +135,7 @@ def dialect(names: Sequence[str], columns: Columns) -> Dialect:
         "Databento": is_databento(names),
         "Barchart": {"symbol", "last", "change"} <= set(known) or "tradingday" in known,
         "Sierra Chart": "#oftrades" in known,
-        "TradingView": known[:5] == ["time", "open", "high", "low", "close"],
+        "TradingView": list(names[:5]) == ["time", "open", "high", "low", "close"],
         "Yahoo": {"dividends", "stocksplits"} <= set(known) or {"price", "adjclose"} <= set(known),
         "Binance": "opentime" in known,
         "Dukascopy": stamp in ("gmttime", "localtime"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from tidewalk.core.errors import DataError
-from tidewalk.data.columns import NEEDED, Columns, Dialect, dialect, identify, missing_roles, used
+from tidewalk.data.columns import NEEDED, Columns, Dialect, dialect, identify, lacking, missing_roles, used
 from tidewalk.data.numbers import looks_numeric
 from tidewalk.data.source import Source, read_all
 from tidewalk.data.stamps import looks_like_stamp
@@ -153,8 +153,7 @@ def _no_header(lines: Sequence[str], name: str) -> DataError:
             f"columns, such as datetime,open,high,low,close,volume. Needed: {NEEDED}."
         )
     best = min(rows, key=lambda names: len(missing_roles(names)), default=())
-    lacking = ", ".join(missing_roles(best))
-    return DataError(f"{name}: columns found: {_listed(best)}; missing: {lacking}. Needed: {NEEDED}.")
+    return DataError(f"{name}: columns found: {_listed(best)}; {lacking(best)}.")
 
 
 def _listed(names: Sequence[str]) -> str:

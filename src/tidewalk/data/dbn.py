@@ -9,6 +9,7 @@ import itertools
 import struct
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import databento_dbn
 import numpy as np
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
 from tidewalk.data.bars import E9
-from tidewalk.data.rows import DAY_NS, FileRows, LabelSpan, Rows, iso, take
+from tidewalk.data.rows import DAY_NS, FileRows, LabelSpan, Rows, iso
 from tidewalk.data.source import Source, read_all, read_start
 
 RTYPE_BY_SCHEMA = {"ohlcv-1s": 0x20, "ohlcv-1m": 0x21, "ohlcv-1h": 0x22, "ohlcv-1d": 0x23}
 INTERVAL_NS_BY_SCHEMA = {"ohlcv-1s": E9, "ohlcv-1m": 60 * E9, "ohlcv-1h": 3_600 * E9, "ohlcv-1d": DAY_NS}
 NEWEST_VERSION = 3
+WEEK_NS = 7 * DAY_NS
 MAX_HEADER_BYTES = 1 << 28
 END_OF_TIME_NS = 2**62  # year 2116; anything later is a sentinel or damage
 
@@ -114,7 +116,7 @@ def read_header(source: Source) -> DbnHeader:
         not_found=tuple(sorted(metadata.not_found)),
         mappings=_mappings(metadata, name),
         size=8 + length,
-        end_ns=metadata.end,
+        end_ns=metadata.end if metadata.end is not None and metadata.end < END_OF_TIME_NS else None,
     )
 
 
@@ -162,19 +164,17 @@ def read_rows(source: Source, header: DbnHeader, labels: Collection[str], file_i
     instrument_id = records["instrument_id"].astype(np.int64)
     wanted = [entry for entry in header.mappings if entry.symbol in labels]
     owner = _owners(wanted, instrument_id, day, name)
-    unmapped = (owner < 0) & _unmapped(header.mappings, instrument_id, day)
-    rows: dict[str, Rows] = {}
-    everything = _rows(records, instrument_id, file_id)
+    others = np.flatnonzero(owner < 0)
+    unmapped = others[_unmapped(header.mappings, instrument_id[others], day[others])]
     label_of = {label: number for number, label in enumerate(sorted({entry.symbol for entry in wanted}))}
     number = np.array([label_of[entry.symbol] for entry in wanted] + [-1])[owner]
-    for label, value in label_of.items():
-        rows[label] = take(everything, np.flatnonzero(number == value))
+    rows = {label: _rows(records, np.flatnonzero(number == value), file_id) for label, value in label_of.items()}
     notes, warnings = _remarks(header, records, unmapped)
     interval_ns = INTERVAL_NS_BY_SCHEMA[str(header.schema)]
     return FileRows(
         rows=rows,
         rows_read=len(records),
-        rows_unmapped=int(unmapped.sum()),
+        rows_unmapped=len(unmapped),
         interval_ns=interval_ns,
         has_volume=True,
         close_labelled=False,
@@ -183,7 +183,7 @@ def read_rows(source: Source, header: DbnHeader, labels: Collection[str], file_i
     )
 
 
-def _records(decoded: bytearray, header: DbnHeader, name: str) -> NDArray[np.void]:
+def _records(decoded: bytearray, header: DbnHeader, name: str) -> NDArray[Any]:
     """Record area as a structured array, every record's length and type checked."""
     fields = RECORD_FIELDS + ([("ts_out", "<u8")] if header.ts_out else [])
     layout = np.dtype(fields)
@@ -205,7 +205,7 @@ def _records(decoded: bytearray, header: DbnHeader, name: str) -> NDArray[np.voi
     return records
 
 
-def _refuse_record(records: NDArray[np.void], index: int, size: int, header: DbnHeader, name: str) -> None:
+def _refuse_record(records: NDArray[Any], index: int, size: int, header: DbnHeader, name: str) -> None:
     length, rtype = int(records["length"][index]), int(records["rtype"][index])
     where = f"record {index + 1} at byte {header.size + index * size:,}"
     if length == size // 4 and rtype in RTYPE_BY_SCHEMA.values():
@@ -222,15 +222,16 @@ def _refuse_record(records: NDArray[np.void], index: int, size: int, header: Dbn
     )
 
 
-def _rows(records: NDArray[np.void], instrument_id: NDArray[np.int64], file_id: int) -> Rows:
-    price = [np.ascontiguousarray(records[name]) for name in ("open", "high", "low", "close")]
+def _rows(records: NDArray[Any], index: NDArray[np.int64], file_id: int) -> Rows:
+    chosen = records[index]
+    price = [np.ascontiguousarray(chosen[name]) for name in ("open", "high", "low", "close")]
     return Rows(
-        records["ts_event"].astype(np.int64),
+        chosen["ts_event"].astype(np.int64),
         *price,
-        volume=records["volume"].astype(np.float64),
-        instrument_id=instrument_id,
-        row=np.arange(1, len(records) + 1),
-        file_id=np.full(len(records), file_id, np.int32),
+        volume=chosen["volume"].astype(np.float64),
+        instrument_id=chosen["instrument_id"].astype(np.int64),
+        row=index + 1,
+        file_id=np.full(len(index), file_id, np.int32),
     )
 
 
@@ -285,18 +286,27 @@ def _unmapped(
     return ~covered
 
 
-def _remarks(header: DbnHeader, records: NDArray[np.void], unmapped: NDArray[np.bool_]) -> tuple[list[str], list[str]]:
+def _remarks(header: DbnHeader, records: NDArray[Any], unmapped: NDArray[np.int64]) -> tuple[list[str], list[str]]:
     notes, warnings = [], []
     if not len(records):
         notes.append("the file holds no records")
-    if unmapped.any():
-        first = records[int(np.flatnonzero(unmapped)[0])]
+    if len(unmapped):
+        first = records[int(unmapped[0])]
         notes.append(
-            f"records dropped because no symbol is mapped to their instrument on that day: {int(unmapped.sum())}, "
+            f"records dropped because no symbol is mapped to their instrument on that day: {len(unmapped)}, "
             f"first instrument {first['instrument_id']} at {iso(int(first['ts_event']))}"
         )
+    if header.partial:
+        notes.append(f"symbols listed for a part of the time only: {_some(header.partial)}")
+    if len(records) and header.end_ns is not None and header.end_ns - int(records["ts_event"].max()) > WEEK_NS:
+        last = iso(int(records["ts_event"].max()))
+        notes.append(f"the request runs to {iso(header.end_ns)}, the last record is of {last}")
     if header.not_found:
-        warnings.append(f"symbols the vendor did not find: {', '.join(header.not_found[:8])}")
+        warnings.append(f"symbols the vendor did not find: {_some(header.not_found)}")
     if header.limit is not None and len(records) >= header.limit:
         warnings.append(f"the request was limited to {header.limit} records, so the file may stop early")
     return notes, warnings
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

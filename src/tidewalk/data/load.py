@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-
 from tidewalk.core.errors import ConfigError, DataError, did_you_mean
 from tidewalk.data.assemble import Assembled, BarForm, assemble, fingerprint
 from tidewalk.data.bars import Loaded, SourceFile
@@ -66,6 +65,7 @@ def load_bars(config: DataConfig) -> Loaded:
             *_instrument_notes(picked, root_of(config.symbol)),
             *_gathered([(file.name, file.rows.notes) for file in picked.used]),
             *built.notes,
+            *_unused_flags(config, picked.used),
             *_form_notes(form),
             *_series_notes(picked, built),
         ),
@@ -140,13 +140,18 @@ def _instrument_notes(picked: Picked, root: str) -> list[str]:
         file.rows.rows_read - file.rows.rows_unmapped - sum(len(part.row) for part in file.rows.rows.values())
         for file in picked.used
     )
-    kept = (
-        f"the {len(picked.choice.labels)} outright contracts of {root}" if picked.choice.symbology == "parent" else root
-    )
+    labels = picked.choice.labels
+    kept = f"the {len(labels)} outright contracts of {root}" if picked.choice.symbology == "parent" else labels[0]
     return [
         f"left out beside {kept}: {combinations} spreads or combinations and {len(others) - combinations} other "
         f"instruments, {rows} rows"
     ]
+
+
+def _unused_flags(config: DataConfig, used: Sequence[UsedFile]) -> list[str]:
+    given = {"--tz": config.tz, "--bar-label": config.bar_label}
+    flags = [flag for flag, value in given.items() if value is not None and used[0].schema is not None]
+    return [f"{' and '.join(flags)} not used: DBN files stamp the start of a bar, in UTC"] if flags else []
 
 
 def _form_notes(form: BarForm) -> list[str]:

@@ -20,6 +20,7 @@ The decimal is read with relative error 2^-53 and multiplied with another: |erro
 
 THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"
 DECIMAL_COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+),\d*$"
+THREE_DIGITS = r",(\d{3})\b"
 SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9}
 
 
@@ -29,7 +30,9 @@ def texts(column: pl.Series) -> pl.Series:
     return stripped.set(stripped.str.to_lowercase().is_in(MISSING_TOKENS), None)
 
 
-def price_columns(columns: Sequence[pl.Series], where: str, *, raw: bool) -> tuple[list[NDArray[np.int64]], NDArray[np.bool_]]:
+def price_columns(
+    columns: Sequence[pl.Series], where: str, *, raw: bool
+) -> tuple[list[NDArray[np.int64]], NDArray[np.bool_]]:
     """Prices in 1e-9 units, exact for what was written.
 
     Args:
@@ -62,9 +65,11 @@ def volume_column(columns: Sequence[pl.Series], where: str) -> tuple[NDArray[np.
     total, garbage, absent = np.zeros(len(columns[0])), np.zeros(len(columns[0]), np.bool_), 0
     for column in columns:
         if column.dtype == pl.String:
-            text = unify_commas([texts(column)], where)[0]
+            text = texts(column)
             factor = text.str.to_uppercase().str.extract(r"([KMB])$").replace_strict(SUFFIXES, default=1.0)
-            number = text.str.strip_chars_end("kKmMbB").cast(pl.Float64, strict=False)
+            # Three digits after a comma are thousands: no volume is given to a thousandth.
+            bare = text.str.strip_chars_end("kKmMbB").str.replace_all(THREE_DIGITS, "$1")
+            number = unify_commas([bare], where)[0].cast(pl.Float64, strict=False)
             garbage |= (number.is_null() & text.is_not_null()).to_numpy()
             number = number * factor.cast(pl.Float64)
         else:

@@ -1,13 +1,12 @@
 """Parquet and Arrow (Feather) files as typed columns, only those that are used."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
 from tidewalk.core.errors import DataError
-from tidewalk.data.columns import NEEDED, Columns, Dialect, dialect, identify, missing_roles, used
+from tidewalk.data.columns import NEEDED, Columns, Dialect, dialect, identify, lacking, used
 from tidewalk.data.source import Source
 from tidewalk.data.stamps import looks_like_stamp
 
@@ -34,8 +33,7 @@ def read_schema(source: Source) -> Schema:
     columns = identify(names)
     found = ", ".join(names[:16]) or "none"
     if columns is None:
-        lacking = ", ".join(missing_roles(names))
-        raise DataError(f"{source.path.name}: columns found: {found}; missing: {lacking}. Needed: {NEEDED}.")
+        raise DataError(f"{source.path.name}: columns found: {found}; {lacking(names)}.")
     if columns.stamp is None:
         columns = replace(columns, stamp=_stamp_position(source, types, columns))
     if columns.stamp is None:
@@ -62,16 +60,16 @@ def read_columns(source: Source, schema: Schema) -> pl.DataFrame:
     return frame.rename(dict(zip(wanted, map(str, positions), strict=True)))
 
 
-def _types(source: Source) -> Mapping[str, pl.DataType]:
+def _types(source: Source) -> pl.Schema:
     try:
         if source.content == "parquet":
-            return pl.read_parquet_schema(source.path)
-        return pl.read_ipc_schema(source.path)
+            return pl.Schema(pl.read_parquet_schema(source.path))
+        return pl.Schema(pl.read_ipc_schema(source.path))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _damaged(source.path, error) from error
 
 
-def _stamp_position(source: Source, types: Mapping[str, pl.DataType], columns: Columns) -> int | None:
+def _stamp_position(source: Source, types: pl.Schema, columns: Columns) -> int | None:
     """First column without a role that holds stamps, such as the unnamed index of a pandas frame."""
     taken = used(columns)
     for position, (name, kind) in enumerate(types.items()):

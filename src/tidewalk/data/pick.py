@@ -119,7 +119,7 @@ def _by_file_name(symbol: str, found: Catalog, *, alone: bool) -> list[Header]:
         alone: whether no other file holds the symbol, so that the only table there is will do under any name.
     """
     nameless = [header for header in found.tables if header.columns.symbol is None]
-    for word in (symbol, root_of(symbol)):
+    for word in (symbol, root_of(symbol)) if alone else (symbol,):
         unread = [error for name, error in found.unreadable.items() if _has_word(name, word)]
         if unread and alone:
             raise unread[0]

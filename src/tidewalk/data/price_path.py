@@ -12,13 +12,13 @@ All prices are whole ticks of 0.25 and every move is an integer drawn with its e
 rounding to the grid adds no predictable bounce.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from tidewalk.data.sessions import Schedule
 
@@ -32,8 +32,11 @@ PLANTED_MOVE_TICKS = 10
 """Size of every bar's move in the planted market."""
 
 MARKET_EDGE_TICKS = 0.05
-"""Drift per bar of the `market` kind, in ticks: about 1/50 of the standard deviation of one bar's move, 70 ticks per
-session before costs. Following every change of sign pays half of that away in costs (1.18 ticks per side)."""
+"""Drift per bar of the `market` kind, in ticks: about 1/55 of the standard deviation of one bar's move.
+
+Measured on two years with three seeds: following the drift's sign gains 62 to 70 ticks per session before costs and
+changes side 14 times a day. Waiting until the average is half a standard deviation on the other side trades about three
+sides a day and gains 50 to 61 ticks per session, for a daily standard deviation of about 105."""
 
 MARKET_EDGE_HALF_LIFE_BARS = 240
 """Half-life of the average whose sign gives the drift's direction, in bars."""
@@ -49,7 +52,7 @@ _THIN_FROM, _THIN_TO = 30, 840
 
 
 @dataclass(frozen=True)
-class Path:
+class PricePath:
     """Bars of the common price all contracts follow, in ticks; arrays of one length N, in time order."""
 
     session: NDArray[np.int64]
@@ -67,14 +70,14 @@ class Path:
 
 @dataclass(frozen=True)
 class _Clock:
-    """When bars happen; arrays of one length N, as in `Path`."""
+    """When bars happen; arrays of one length N, as in `PricePath`."""
 
     session: NDArray[np.int64]
     minute: NDArray[np.int64]
     ts_ns: NDArray[np.int64]
 
 
-def price_path(kind: Kind, seed: int, signal_p: float, sessions: Schedule) -> Path:
+def price_path(kind: Kind, seed: int, signal_p: float, sessions: Schedule) -> PricePath:
     """The common price path of all contracts of a sample.
 
     Args:
@@ -128,7 +131,7 @@ def _is_traded(minute: NDArray[np.int64], rng: np.random.Generator) -> NDArray[n
     return (rng.random(minute.size) >= quiet) | ~may_be_thin
 
 
-def _planted_path(clock: _Clock, seed: int, signal_p: float) -> Path:
+def _planted_path(clock: _Clock, seed: int, signal_p: float) -> PricePath:
     rng = np.random.default_rng([seed, 2])
     size = clock.minute.size
     first_sign = 2 * int(rng.integers(2)) - 1
@@ -143,7 +146,7 @@ def _planted_path(clock: _Clock, seed: int, signal_p: float) -> Path:
     )
 
 
-def _random_path(clock: _Clock, seed: int, edge_ticks: float) -> Path:
+def _random_path(clock: _Clock, seed: int, edge_ticks: float) -> PricePath:
     rng = np.random.default_rng([seed, 3])
     size = clock.minute.size
     session_vol = _autoregressive(rng, int(clock.session[-1]) + 1, half_life=14.0, std=0.35)[clock.session]
@@ -162,14 +165,16 @@ def _random_path(clock: _Clock, seed: int, edge_ticks: float) -> Path:
     return _path(clock, (open_, high, low, close), _volume_season(clock.minute) * activity, _RANDOM_START_TICKS)
 
 
-def _path(clock: _Clock, prices: tuple[NDArray[np.int64], ...], volume: NDArray[np.float64], start_ticks: int) -> Path:
+def _path(
+    clock: _Clock, prices: tuple[NDArray[np.int64], ...], volume: NDArray[np.float64], start_ticks: int
+) -> PricePath:
     """Puts a path that starts at zero on its level: the usual one, or as much higher as keeps it well above zero.
 
     The moves do not depend on the level, so a shift changes nothing that can be earned.
     """
     open_, high, low, close = prices
     level = max(start_ticks, _FLOOR_TICKS - int(low.min()))
-    return Path(
+    return PricePath(
         session=clock.session,
         minute=clock.minute,
         ts_ns=clock.ts_ns,
@@ -204,7 +209,8 @@ def _moves(latent_ticks: NDArray[np.float64], gap_ticks: NDArray[np.int64], edge
 
 def _filtered(values: NDArray[np.float64], *, gain: float, keep: float) -> NDArray[np.float64]:
     """y[t] = gain x[t] + keep y[t-1], from y = 0."""
-    return np.asarray(lfilter([gain], [1.0, -keep], values), np.float64)
+    steps = itertools.accumulate((gain * values).tolist(), lambda last, value: value + keep * last)
+    return np.fromiter(steps, np.float64, values.size)
 
 
 def _autoregressive(rng: np.random.Generator, size: int, half_life: float, std: float) -> NDArray[np.float64]:
@@ -229,6 +235,6 @@ def _sigma_season(minute: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _volume_season(minute: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Usual contracts per minute: about 1.5 million a session, most of them in the US day."""
+    """Usual contracts per minute: about 1.1 million a session, most of them in the US day."""
     sigma = _sigma_season(minute)
     return np.where((minute >= _CASH_OPEN) & (minute < _CASH_CLOSE), 900.0 * (sigma - 1.0), 110.0 * sigma)

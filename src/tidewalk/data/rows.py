@@ -74,6 +74,8 @@ class FileRows:
 
 def take(rows: Rows, index: NDArray[np.int64] | NDArray[np.bool_]) -> Rows:
     """Rows at an index or where a mask is true."""
+    if index.dtype == np.bool_ and index.all():
+        return rows
     return Rows(*(getattr(rows, field.name)[index] for field in fields(Rows)))
 
 

@@ -53,6 +53,9 @@ def probe(path: Path) -> Source:
         head += chunk
         if len(head) >= HEAD_BYTES:
             break
+    if not head and container:
+        for _ in _chunks(path, container, whole=True):
+            pass  # tells an archive of nothing from one that was cut off before its first byte came out
     return Source(path, container, _content(path, container, bytes(head)), bytes(head))
 
 
@@ -154,6 +157,9 @@ def _zstd_chunks(raw: memoryview, name: str, *, whole: bool) -> Iterator[bytes]:
         if _is_skippable(magic):
             at += 8 + _skippable_size(raw, at, name)
             continue
+        if len(magic) < len(ZSTD_MAGIC) and ZSTD_MAGIC.startswith(magic):
+            _refuse_cut_off(name, "incomplete zstd frame", len(raw), whole=whole)
+            return
         if magic != ZSTD_MAGIC:
             raise DataError(
                 f"{name}: {len(raw) - at:,} bytes that are no zstd frame follow the end of the archive at byte {at:,}. "

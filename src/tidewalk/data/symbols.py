@@ -19,7 +19,8 @@ from tidewalk.data.contracts import MONTH_CODES, ContractMonth, parse_contract, 
 from tidewalk.data.rows import DAY_NS, LabelSpan, Rows, concat, take
 
 CONTINUOUS = re.compile(r"[A-Z0-9]+\.[cvn]\.\d+")
-COMBINATION = re.compile(r"[-: ]")
+OUTRIGHT_TAIL = re.compile(rf"[{MONTH_CODES}]\d{{1,2}}$")
+COMBINATION = re.compile(r"[-:]")
 MAX_GAP_DAYS = 366
 """A code unseen for longer than this names another contract when it comes back, a decade later."""
 
@@ -82,8 +83,10 @@ def not_found(symbol: str, spans: Sequence[LabelSpan], where: str) -> DataError:
     labels = sorted({span.label for span in spans})
     roots = sorted({root_of(label) for label in labels if _is_outright(label)})
     offered = [f"{root}.FUT" for root in roots] + labels
-    kin = [name for name in offered if root_of(name).upper() == root_of(symbol.upper())]
-    hit = nearest(symbol, kin) or nearest(symbol, offered)
+    root = root_of(symbol.upper())
+    kin = [name for name in offered if root_of(name).upper() == root]
+    several = f"{root}.FUT" if "." in symbol and f"{root}.FUT" in offered else None
+    hit = several or nearest(symbol, kin) or nearest(symbol, offered)
     hint = f" (did you mean {hit}?)" if hit else ""
     options = " Options are not read." if symbol.upper().endswith(".OPT") else ""
     return DataError(f"--symbol {symbol}: not in {where}{hint}.{options} Found: {_inventory(spans, roots)}.")
@@ -112,7 +115,7 @@ def _describe_group(name: str, group: Sequence[LabelSpan]) -> str:
 
 
 def _is_outright(label: str) -> bool:
-    return parse_contract(label, EPOCH) is not None
+    return OUTRIGHT_TAIL.search(label) is not None and parse_contract(label, EPOCH) is not None
 
 
 def contract_series(choice: Choice, by_label: dict[str, Rows]) -> list[Series]:
@@ -129,7 +132,8 @@ def contract_series(choice: Choice, by_label: dict[str, Rows]) -> list[Series]:
     plain: list[Series] = []
     for label, rows in sorted(by_label.items()):
         for part in _split_at_gaps(rows):
-            month = parse_contract(label, EPOCH + datetime.timedelta(days=int(part.stamp_ns.max() // DAY_NS)))
+            last = EPOCH + datetime.timedelta(days=int(part.stamp_ns.max() // DAY_NS))
+            month = parse_contract(label, last) if _is_outright(label) else None
             if month is None:
                 plain.append(Series(label, None, rows))
                 break
@@ -142,7 +146,7 @@ def contract_series(choice: Choice, by_label: dict[str, Rows]) -> list[Series]:
 
 def _only_wanted(choice: Choice, series: list[Series]) -> list[Series]:
     names = [entry.name for entry in series]
-    if choice.symbology != "raw" or (len(series) == 1 and choice.contract is None):
+    if choice.symbology != "raw" or not series or (len(series) == 1 and choice.contract is None):
         return series
     if choice.contract in names:
         return [entry for entry in series if entry.name == choice.contract]

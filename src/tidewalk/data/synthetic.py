@@ -7,26 +7,45 @@ exchange's calendar; the prices follow `tidewalk.data.price_path`, plus a consta
 
 import datetime
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import databento_dbn
 import numpy as np
 import zstandard
-from databento_dbn.metadata import MappingInterval
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import ConfigError, did_you_mean
-from tidewalk.data import price_path as prices
 from tidewalk.data.contracts import MONTH_CODES, ContractMonth, expiry_date
+from tidewalk.data.price_path import (
+    MARKET_EDGE_HALF_LIFE_BARS,
+    MARKET_EDGE_TICKS,
+    PLANTED_MOVE_TICKS,
+    TICK_E9,
+    Kind,
+    PricePath,
+    planted_mean_ticks_per_bar,
+    price_path,
+    true_edge_ticks_per_bar,
+)
 from tidewalk.data.sessions import Schedule, schedule
 
-KINDS: tuple[prices.Kind, ...] = ("market", "planted", "noise")
+__all__ = [
+    "KINDS",
+    "MARKET_EDGE_HALF_LIFE_BARS",
+    "MARKET_EDGE_TICKS",
+    "PLANTED_MOVE_TICKS",
+    "SampleConfig",
+    "planted_mean_ticks_per_bar",
+    "true_edge_ticks_per_bar",
+    "write_sample",
+]
+
+KINDS: tuple[Kind, ...] = ("market", "planted", "noise")
 """Kinds of sample market, see `tidewalk.data.price_path`."""
 
-_TICK_E9 = 250_000_000
 _SPREAD_TICK_E9 = 50_000_000
 _MOST_MONTHS = 240
 _EPOCH = datetime.date(1970, 1, 1)
@@ -42,9 +61,12 @@ _ROLL_DAYS = 8
 
 @dataclass(frozen=True)
 class SampleConfig:
-    """What sample to make. The files are the same, byte for byte, whenever these five values are."""
+    """What sample to make.
 
-    kind: prices.Kind = "market"
+    The files are the same, byte for byte, whenever these five values are (and numpy, zstandard and databento-dbn are).
+    """
+
+    kind: Kind = "market"
     """Market: `market` (realistic, with a weak known drift), `planted` (a strong known signal), `noise` (none)."""
     months: int = 24
     """Number of whole calendar months."""
@@ -76,7 +98,7 @@ class _Plan:
     seed: int
     is_thin: bool
     """Whether quiet minutes of the back months have no bar."""
-    path: prices.Path
+    path: PricePath
     contracts: tuple[_Contract, ...]
     nearest: NDArray[np.int64]
     """[S] index of the contract nearest to expiry in each session."""
@@ -90,22 +112,23 @@ class _Instrument:
 
     symbol: str
     instrument_id: int
-    records: NDArray[np.void]
+    records: NDArray[Any]
+    """In the vendor's layout for bars."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Interval:
-    """Days on which a symbol has an id, the end exclusive. Names and mutability are the vendor encoder's wish."""
+    """Days on which a symbol has an id, the end exclusive; fields are named as the vendor's encoder wants them."""
 
     start_date: datetime.date
     end_date: datetime.date
     symbol: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Mapping:
     raw_symbol: str
-    intervals: Sequence[MappingInterval]
+    intervals: tuple[_Interval, ...]
 
 
 def write_sample(out: Path, config: SampleConfig) -> list[Path]:
@@ -122,14 +145,14 @@ def write_sample(out: Path, config: SampleConfig) -> list[Path]:
         The files written, in order of time: `es.fut_2022-01.ohlcv-1m.dbn.zst` and so on.
 
     Raises:
-        ConfigError: a value out of range, or `out` holds sample files of other months, which would be read with these.
+        ConfigError: a value out of range, or `out` holds other DBN files, which would be read together with these.
     """
     _check(config)
     months = _month_starts(config)
     files = [out / f"es.fut_{month:%Y-%m}.ohlcv-1m.dbn.zst" for month in months[:-1]]
-    _refuse_leftovers(out, files)
+    _check_folder(out, files)
     sessions = schedule(months[0], months[-1] - datetime.timedelta(days=1), "cme-globex")
-    path = prices.price_path(config.kind, config.seed, config.signal_p, sessions)
+    path = price_path(config.kind, config.seed, config.signal_p, sessions)
     plan = _plan(config, sessions, path)
     instruments = [_outright(plan, number) for number in range(len(plan.contracts))]
     instruments += [_spread(plan, number) for number in range(len(plan.contracts) - 1)]
@@ -157,7 +180,9 @@ def _check(config: SampleConfig) -> None:
         raise ConfigError(f"--start {config.start!r} is not a month from 2010-01 to 2059-12, written YYYY-MM")
 
 
-def _refuse_leftovers(out: Path, files: list[Path]) -> None:
+def _check_folder(out: Path, files: list[Path]) -> None:
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file: name a folder")
     leftovers = sorted(file.name for file in set(out.glob("*.dbn*")) - set(files))
     if leftovers:
         raise ConfigError(
@@ -172,7 +197,7 @@ def _month_starts(config: SampleConfig) -> list[datetime.date]:
     return [datetime.date(year + (month - 1 + i) // 12, (month - 1 + i) % 12 + 1, 1) for i in range(config.months + 1)]
 
 
-def _plan(config: SampleConfig, sessions: Schedule, path: prices.Path) -> _Plan:
+def _plan(config: SampleConfig, sessions: Schedule, path: PricePath) -> _Plan:
     listed = 2 if config.kind == "planted" else 3
     months = _quarters(int(sessions.trade_day[0]), int(sessions.trade_day[-1]), listed)
     expiry_day = np.array([_day_number(expiry_date(month)) for month in months])
@@ -223,7 +248,7 @@ def _outright(plan: _Plan, number: int) -> _Instrument:
         rng = np.random.default_rng([plan.seed, 11, contract.instrument_id])
         traded = (amount >= 20.0) | (rng.random(amount.size) < 1.0 - np.exp(-amount / 3.0))
     ticks = [getattr(path, name)[rows][traded] for name in ("open", "high", "low", "close")]
-    prices_e9 = [(column + contract.basis_ticks) * _TICK_E9 for column in ticks]
+    prices_e9 = [(column + contract.basis_ticks) * TICK_E9 for column in ticks]
     volume = np.maximum(np.floor(amount[traded]), 1.0)
     return _instrument(contract.code, contract.instrument_id, path.ts_ns[rows][traded], prices_e9, volume)
 
@@ -246,7 +271,7 @@ def _spread(plan: _Plan, number: int) -> _Instrument:
     often = np.where(is_roll_time, 0.3, 0.004)
     traded = (plan.nearest[session] == number) & (rng.random(session.size) < often)
     size = int(traded.sum())
-    middle_e9 = (far.basis_ticks - near.basis_ticks) * _TICK_E9
+    middle_e9 = (far.basis_ticks - near.basis_ticks) * TICK_E9
     first_e9, last_e9 = middle_e9 + _SPREAD_TICK_E9 * rng.integers(-1, 2, size=(2, size))
     prices_e9 = [first_e9, np.maximum(first_e9, last_e9), np.minimum(first_e9, last_e9), last_e9]
     volume = 1.0 + np.floor(rng.exponential(size=size) * np.where(is_roll_time[traded], 60.0, 4.0))
@@ -274,7 +299,7 @@ def _instrument(
 
 def _encoded(instruments: list[_Instrument], start_ns: int, end_ns: int) -> bytes:
     """A compressed DBN file of all records from `start_ns` to before `end_ns`, by time and then in the given order."""
-    parts: list[NDArray[np.void]] = []
+    parts: list[NDArray[Any]] = []
     mappings: list[_Mapping] = []
     for instrument in instruments:
         first, stop = np.searchsorted(instrument.records["ts_event"], np.array([start_ns, end_ns], np.uint64))
@@ -282,8 +307,8 @@ def _encoded(instruments: list[_Instrument], start_ns: int, end_ns: int) -> byte
             continue
         part = instrument.records[first:stop]
         parts.append(part)
-        days = [_utc_date(int(part["ts_event"][0])), _utc_date(int(part["ts_event"][-1])) + datetime.timedelta(days=1)]
-        mappings.append(_Mapping(instrument.symbol, [_Interval(days[0], days[1], str(instrument.instrument_id))]))
+        days = (_utc_date(int(part["ts_event"][0])), _utc_date(int(part["ts_event"][-1])) + datetime.timedelta(days=1))
+        mappings.append(_Mapping(instrument.symbol, (_Interval(*days, str(instrument.instrument_id)),)))
     records = np.concatenate(parts)
     metadata = databento_dbn.Metadata(
         dataset="GLBX.MDP3",
@@ -293,7 +318,7 @@ def _encoded(instruments: list[_Instrument], start_ns: int, end_ns: int) -> byte
         stype_out=databento_dbn.SType.from_str("instrument_id"),
         schema=databento_dbn.Schema.from_str("ohlcv-1m"),
         symbols=["ES.FUT"],
-        mappings=mappings,
+        mappings=mappings,  # pyright: ignore[reportArgumentType]  # the stub asks for writable fields
     )
     records = records[np.argsort(records["ts_event"], kind="stable")]
     return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(bytes(metadata) + records.tobytes())

@@ -1,6 +1,6 @@
 """Tables of bars, text or Parquet alike: from columns to rows per symbol, with UTC stamps and exact prices."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ from tidewalk.data.csv import Layout, read_text, sniff
 from tidewalk.data.dbn import INTERVAL_NS_BY_SCHEMA, RTYPE_BY_SCHEMA
 from tidewalk.data.numbers import price_columns, texts, volume_column
 from tidewalk.data.parquet import Schema, read_columns, read_schema
-from tidewalk.data.rows import DAY_NS, FileRows, LabelSpan, Rows, infer_interval_ns, take
+from tidewalk.data.rows import DAY_NS, FileRows, LabelSpan, Rows, infer_interval_ns, spacings_ns, take
 from tidewalk.data.source import Source
 from tidewalk.data.stamps import Stamps, parse_stamps
 from tidewalk.data.zones import to_utc
@@ -129,7 +129,8 @@ def _refuse_unreadable(
         raise DataError(f"{where} row {row[index]}: {shown!r} is no stamp of the form of the other rows.")
     for index in np.flatnonzero(stamps.valid & garbage)[:1].tolist():
         values = [frame[str(p)][index] for p in (columns.open, columns.high, columns.low, columns.close)]
-        raise DataError(f"{where} row {row[index]}: open, high, low, close are {values}; not all of them are numbers.")
+        shown = ", ".join(map(repr, map(str, values)))
+        raise DataError(f"{where} row {row[index]}: open, high, low, close are {shown}; not all of them are numbers.")
 
 
 def _left_out(
@@ -216,10 +217,21 @@ def table_rows(
         rows[label], note = _oldest_first(part, zone, where)
         order_notes += note
     unmapped = 0 if parsed.symbol is None else int((parsed.symbol == "").sum())
-    interval_ns = parsed.interval_ns or infer_interval_ns(rows.values())
+    interval_ns = parsed.interval_ns or infer_interval_ns(rows.values()) or _interval_of_all_ns(parsed, rows)
     notes = (*parsed.notes, *zone_notes, *label_note, *sorted(set(order_notes)))
     has_volume = bool(parsed.header.columns.volume)
     return FileRows(rows, parsed.rows_read, unmapped, interval_ns, has_volume, close_labelled, notes, warnings)
+
+
+def _interval_of_all_ns(parsed: Parsed, rows: Mapping[str, Rows]) -> int | None:
+    """Bar length of the whole file, for a symbol that trades too thinly to show it; None where it does not fit."""
+    if parsed.symbol is None:
+        return None
+    everything = [take(parsed.rows, np.flatnonzero((parsed.symbol == span.label).to_numpy())) for span in spans(parsed)]
+    interval_ns = infer_interval_ns(everything)
+    steps_ns = spacings_ns(rows.values())
+    fits = interval_ns is not None and (not len(steps_ns) or int(steps_ns.min()) >= interval_ns)
+    return interval_ns if fits else None
 
 
 def _zone(parsed: Parsed, zone: str | None, where: str) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
@@ -249,7 +261,8 @@ def _close_labelled(parsed: Parsed, bar_label: str | None) -> tuple[bool, tuple[
         return False, ()
     if bar_label is not None:
         return bar_label == "close", ()
-    if known.close_labelled is not None:
+    # TradingView never writes naive stamps; other programs use the same column names.
+    if known.close_labelled is not None and (known.name, parsed.form) != ("TradingView", "naive"):
         end = "end" if known.close_labelled else "start"
         return known.close_labelled, (f"stamps are taken as the {end} of the bar, as {known.name} writes them",)
     return False, ("stamps are assumed to be the start of the bar; say --bar-label close if they are its end",)

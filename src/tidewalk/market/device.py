@@ -5,14 +5,16 @@ A prepared market needs no file readers: a GPU machine loads the `.npz` and uplo
 
 import dataclasses
 import functools
+import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from tidewalk.core.arrays import Array, Float32, Int32
+from tidewalk.core.arrays import Float32, HostOrDevice, Int32
 from tidewalk.core.errors import DataError
 
 TRADABLE = 1
@@ -51,13 +53,13 @@ _ARRAYS = (
 class Market:
     """Immutable market on the device: everything an environment needs. Uploaded once per study."""
 
-    move_ticks: Int32[Array, "T"]
+    move_ticks: Int32[HostOrDevice, "T"]
     """Change of the executable price, within the contract held, from the fill of decision t to the fill of decision t+1."""
-    flags: Int32[Array, "T"]
+    flags: Int32[HostOrDevice, "T"]
     """Bit set of TRADABLE, LAST_OF_SESSION, ROLL, GAP, CLOSING."""
-    features: Float32[Array, "T F"]
+    features: Float32[HostOrDevice, "T F"]
     """Causal, scale-free columns, unscaled; row t uses bars <= t only. Always finite."""
-    session_id: Int32[Array, "T"]
+    session_id: Int32[HostOrDevice, "T"]
     """Number of the session (trade date) of the bar, counted from 0."""
 
 
@@ -134,7 +136,7 @@ class MarketData:
 
     def on_device(self) -> Market:
         """The device arrays of this market, still on the host: hand it to the one upload of the study."""
-        return Market(self.move_ticks, self.flags, self.features, self.session_id)  # type: ignore[arg-type]
+        return Market(self.move_ticks, self.flags, self.features, self.session_id)
 
 
 def save_market(path: Path, market: MarketData) -> None:
@@ -152,10 +154,10 @@ def load_market(path: Path) -> MarketData:
         DataError: the file is missing, damaged, or not a prepared market of this format.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in _ARRAYS}
             info = json.loads(str(archive["info"]))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path.name} is not a readable prepared market (.npz): {error}. Prepare it again from the data files.") from error
     if info.pop("format", None) != _FORMAT:
         raise DataError(f"{path.name} has another market format than {_FORMAT}. Prepare it again from the data files.")

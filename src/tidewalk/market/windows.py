@@ -11,7 +11,7 @@ import functools
 import jax
 import numpy as np
 
-from tidewalk.core.arrays import Array, Float32, Int32
+from tidewalk.core.arrays import Float32, HostOrDevice, Int32
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.sessions import last_session_of_month
 
@@ -94,15 +94,15 @@ class WindowPlan:
 )
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Windows on the device: offsets and a row of numbers each. `[W, 2]` ranges are decisions `[first, stop)`."""
+    """Windows for the device: offsets and a row of numbers each. `[W, 2]` ranges are decisions `[first, stop)`."""
 
-    train: Int32[Array, "W 2"]
-    val: Int32[Array, "W 2"]
-    test: Int32[Array, "W 2"]
-    center: Float32[Array, "W F"]
-    scale: Float32[Array, "W F"]
+    train: Int32[HostOrDevice, "W 2"]
+    val: Int32[HostOrDevice, "W 2"]
+    test: Int32[HostOrDevice, "W 2"]
+    center: Float32[HostOrDevice, "W F"]
+    scale: Float32[HostOrDevice, "W F"]
     """Features are seen as (raw - center) * scale, both from train bars alone."""
-    reward_scale: Float32[Array, "W"]
+    reward_scale: Float32[HostOrDevice, "W"]
     """One over the standard deviation of `move_ticks` on train bars: rewards are in units of volatility."""
 
 
@@ -193,10 +193,10 @@ def fit_windows(plan: WindowPlan, features: np.ndarray, move_ticks: np.ndarray) 
         reward_scale.append(1.0 / std_ticks if std_ticks > 0 else 1.0)
     ranges = decision_ranges(plan)
     return Windows(
-        **ranges,  # type: ignore[arg-type]
-        center=np.asarray(center, np.float32),  # type: ignore[arg-type]
-        scale=np.asarray(scale, np.float32),  # type: ignore[arg-type]
-        reward_scale=np.asarray(reward_scale, np.float32),  # type: ignore[arg-type]
+        **ranges,
+        center=np.asarray(center, np.float32),
+        scale=np.asarray(scale, np.float32),
+        reward_scale=np.asarray(reward_scale, np.float32),
     )
 
 

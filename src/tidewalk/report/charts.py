@@ -34,6 +34,7 @@ MAX_LABELS = 16
 """Windows that are named along an axis; of more windows every k-th is."""
 MANY_DOTS = 500
 """Dots of one figure above which they are small and pale, so that their density shows."""
+FAR_OUTSIDE = 4.0
 LOG_SPREAD = 50.0
 """Ratio of largest to smallest loss above which the loss axis is logarithmic."""
 
@@ -83,10 +84,11 @@ def equity_figure(equity: pl.DataFrame, windows: Sequence[Mapping[str, Any]]) ->
     figure = make_subplots(rows=len(heights), cols=1, shared_xaxes=True, vertical_spacing=0.04, row_heights=heights)
     _add_seed_lines(figure, equity, [name for name in names if name.startswith("seed ")])
     others = [name for name in names if name != "ensemble" and not name.startswith("seed ")]
+    off = hidden_at_first(equity)
     for name in sorted(others, key=lambda name: [*BASELINES, name].index(name)):
         colour, dash = BASELINES.get(name, (INK, "dot"))
         x, y = _line_of(equity, name)
-        shown = "legendonly" if name == "oracle" else True
+        shown = "legendonly" if name in off else True
         line = {"color": colour, "width": 1.6, "dash": dash}
         text = "oracle (hindsight bound)" if name == "oracle" else label(name)
         figure.add_scatter(x=x, y=y, name=text, mode="lines", line=line, visible=shown, row=1, col=1)
@@ -102,6 +104,17 @@ def equity_figure(equity: pl.DataFrame, windows: Sequence[Mapping[str, Any]]) ->
     figure.update_yaxes(title_text="net P&L, USD", zeroline=True, row=1, col=1)
     figure.update_xaxes(type="date", hoverformat="%a %Y-%m-%d")
     return figure
+
+
+def hidden_at_first(equity: pl.DataFrame) -> list[str]:
+    """Policies that would press all others into a flat line: the oracle, and what ends up far outside the rest.
+
+    "Far" is more than `FAR_OUTSIDE` times the largest gain or loss of the ensemble, its seeds, and long or short held.
+    """
+    extremes = dict(equity.group_by("policy", maintain_order=True).agg(pl.col("equity_usd").abs().max()).iter_rows())
+    inner = [name for name in extremes if name in ("ensemble", "long", "short") or name.startswith("seed ")]
+    limit = FAR_OUTSIDE * max((extremes[name] for name in inner), default=math.inf)
+    return [name for name in extremes if name == "oracle" or (name not in inner and extremes[name] > limit)]
 
 
 def _line_of(equity: pl.DataFrame, policy: str) -> tuple[np.ndarray, np.ndarray]:
@@ -210,7 +223,7 @@ def _dot(count: int) -> dict[str, Any]:
 
 def selection_figure(members: pl.DataFrame) -> go.Figure | None:
     """Validation net of each member's best epoch against its test net: does choosing by validation carry over?"""
-    rows = members.filter(pl.col("status") == "ok")
+    rows = members.filter(pl.col("best_epoch") > 0)
     if rows.height < 2:
         return None
     few = rows.height <= MANY_DOTS

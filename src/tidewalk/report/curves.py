@@ -162,10 +162,11 @@ def phases_figure(epochs: Sequence[Mapping[str, Any]]) -> go.Figure | None:
     heights = [0.62, 0.38] if panels == 2 else [1.0]
     figure = make_subplots(rows=panels, cols=1, shared_xaxes=True, vertical_spacing=0.08, row_heights=heights)
     fused = set(phases) <= {"init", "evaluate", REST}
+    whole = "collect + learn, fused" if "evaluate" in phases else "collect + learn + evaluate, fused"
     for name, values in phases.items():
-        text = "collect + learn, fused" if fused and name == REST and "evaluate" in phases else name
-        text = "whole epoch, fused" if fused and name == REST and "evaluate" not in phases else text
-        marker = {"color": PHASES.get(name, "#B8C2CC"), "line": {"width": 0}}
+        is_whole = fused and name == REST
+        marker = {"color": BLUE if is_whole else PHASES.get(name, "#B8C2CC"), "line": {"width": 0}}
+        text = whole if is_whole else name
         figure.add_bar(x=x, y=values.astype(np.float32), name=text, marker=marker, row=1, col=1)
     if panels == 2:
         marker = {"color": VERMILION, "line": {"width": 0}}

@@ -6,7 +6,6 @@ two scripts by their SHA-256, so a name in the data cannot become code even if i
 
 import base64
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,15 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from tidewalk.report import charts, curves, tables, terms
-from tidewalk.report.source import RunRecord, find, read_run
+from tidewalk.report.source import RunRecord, read_run
 from tidewalk.store import layout
 
-FACTS = ("symbol", "model", "bars", "contracts", "rolls", "windows", "seeds", "members", "epochs", "data_fingerprint")
-SHOWN_ELSEWHERE = frozenset({"files", "notes", "warnings", "schema", "kind", "status", "data.notes", "data.warnings"})
+FACTS = ("symbol", "model", "bars", "windows", "seeds", "members", "epochs", "data_fingerprint")
+DATA_FACTS = ("contracts", "features", "tick", "multiplier", "currency")
+SHOWN_ELSEWHERE = frozenset({"schema", "kind", "status", "data", "data_fingerprint", "costs", "files"})
 """Fields of the manifest that are no provenance, or have a place of their own on the page."""
+UNDEFINED_FIGURE = " is undefined: "
+"""What the warnings that explain a null of the summary have in common."""
 
 
 def write_report(run_dir: Path) -> Path:
@@ -80,39 +82,40 @@ def figure_json(figure: go.Figure | None) -> Markup | None:
 
 def _context(run: RunRecord) -> dict[str, Any]:
     """Everything the template shows."""
-    summary = run.summary
-    per_window = summary.get("per_window") or []
-    symbol, model = (str(summary.get(key) or find(run.config, key) or "") for key in ("symbol", "model"))
+    summary, data = run.summary, run.data
+    symbol, per_window = summary.get("symbol") or data.get("symbol"), summary.get("per_window") or []
+    factor = tables.sessions_factor(summary, run.equity)
+    undefined = [text for text in run.warnings if UNDEFINED_FIGURE in text]
     return {
         "run": run,
-        "title": " · ".join(part for part in (symbol, model) if part) or "Run",
+        "title": " · ".join(map(str, filter(None, (symbol, summary.get("model"))))) or "Run",
         "lead": _lead(run),
         "status": run.status,
         "verdict": (summary.get("oos") or {}).get("verdict"),
-        "cards": tables.headline_cards(summary, run.equity) if summary else [],
-        "warnings": [*map(str, summary.get("warnings") or []), *run.problems],
-        "collapsed": tables.same_as_baseline(run.equity),
+        "cards": tables.headline_cards(summary, run.equity) if summary.get("oos") else [],
+        "warnings": [text for text in run.warnings if UNDEFINED_FIGURE not in text],
+        "undefined": undefined if summary.get("oos") else [],
         "figures": {name: figure_json(figure) for name, figure in _figures(run).items()},
-        "policies": tables.policy_rows(run.equity),
-        "window_rows": tables.window_rows(per_window, run.windows),
+        "off": ["hindsight bound" if name == "oracle" else name for name in charts.hidden_at_first(run.equity)],
+        "policies": tables.policy_rows(run.equity, factor),
+        "window_rows": tables.window_rows(per_window),
         "many_windows": len(per_window) > charts.MAX_LABELS,
         "windows_planned": tables.planned_rows(run.windows),
-        "partial": any(window["partial_test"] for window in run.windows),
+        "partial": any(row["partial_test"] for row in per_window),
         "uncovered": run.uncovered,
         "member_rows": tables.member_rows(run.members),
         "member_count": run.members.height,
-        "diverged": run.members.filter(pl.col("status") != "ok").height,
         "months": tables.month_rows(run.equity),
         "month_names": tables.MONTHS,
         "contract_rows": tables.contract_rows(run.trades),
         "ledger": tables.ledger_rows(run.trades),
         "fill_count": run.trades.height,
-        "rolls": tables.roll_rows(run.windows),
+        "rolls": tables.roll_rows(data.get("rolls") or []),
         "speed": _speed_rows(run),
         "no_uploads": not (curves.column(run.metrics, "uploaded_bytes") > 0).any(),
-        "notes": run.notes,
-        "definitions": terms.definitions(run.equity, run.config),
-        "facts": tables.flat_rows(_facts(summary)),
+        "notes": data.get("notes") or [],
+        "definitions": terms.definitions(factor, run.manifest.get("costs") or {}),
+        "facts": tables.flat_rows(_facts(run)),
         "versions": tables.flat_rows(run.manifest, skip=SHOWN_ELSEWHERE),
         "config": run.config_text,
     }
@@ -135,10 +138,11 @@ def _figures(run: RunRecord) -> dict[str, go.Figure | None]:
     }
 
 
-def _facts(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The plain facts of summary.json, counts with separators."""
-    facts = {key: summary[key] for key in FACTS if key in summary}
-    return {key.replace("_", " "): f"{value:,}" if type(value) is int else value for key, value in facts.items()}
+def _facts(run: RunRecord) -> dict[str, Any]:
+    """The plain facts of the study and its data, counts with separators."""
+    facts = {key.replace("_", " "): run.summary[key] for key in FACTS if key in run.summary}
+    facts |= {key: run.data[key] for key in DATA_FACTS if key in run.data}
+    return {key: f"{value:,}" if type(value) is int else value for key, value in facts.items()}
 
 
 def _speed_rows(run: RunRecord) -> list[list[str]]:

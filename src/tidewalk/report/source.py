@@ -1,6 +1,5 @@
 """What a run folder holds, read once for the report; a file that is not there (yet) leaves its part empty."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,16 +27,19 @@ class RunRecord:
     trades: pl.DataFrame
     members: pl.DataFrame
     config_text: str
-    config: Mapping[str, Any]
     missing: tuple[str, ...]
     problems: tuple[str, ...]
 
     @property
-    def notes(self) -> list[str]:
-        """What the readers assumed, dropped or counted, as the manifest keeps it."""
-        data = self.manifest.get("data")
-        places = [self.manifest, data if isinstance(data, Mapping) else {}]
-        return [str(text) for place in places for key in ("notes", "warnings") for text in place.get(key) or []]
+    def data(self) -> Mapping[str, Any]:
+        """What the manifest says of the data: contracts, rolls, features, notes, warnings, tick, multiplier."""
+        return self.manifest.get("data") or {}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings of the summary, those on the data that it lacks, and problems with the files themselves."""
+        told = [str(text) for text in self.summary.get("warnings") or ()]
+        return tuple(dict.fromkeys([*told, *self.data.get("warnings", ()), *self.problems]))
 
     @property
     def sessions_span(self) -> tuple[str, str] | None:
@@ -72,27 +74,10 @@ def read_run(run_dir: Path) -> RunRecord:
         trades=_if_there(run.trades, lambda: results.read_trades(run), pl.DataFrame(schema=results.TRADES.schema)),
         members=_if_there(run.members, lambda: results.read_members(run), pl.DataFrame(schema=results.MEMBERS.schema)),
         config_text=config_text,
-        config=_toml(config_text),
         missing=tuple(path.name for path in expected if not path.is_file()),
         problems=tuple(text.replace(f"{run.root}/", "") for text in (*metrics.warnings, *results.verify_results(run))),
     )
 
 
-def find(record: Mapping[str, Any], key: str) -> Any:
-    """First value under `key` at any depth of a nested record, None where there is none."""
-    if key in record:
-        return record[key]
-    inner = (find(value, key) for value in record.values() if isinstance(value, Mapping))
-    return next((value for value in inner if value is not None), None)
-
-
 def _if_there(path: Path, read: Callable[[], Content], absent: Content) -> Content:
     return read() if path.is_file() else absent
-
-
-def _toml(text: str) -> Mapping[str, Any]:
-    """The configuration, parsed for its amounts; nothing where it is no TOML: the page shows the text in any case."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return {}

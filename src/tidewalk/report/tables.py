@@ -125,13 +125,27 @@ def _interval(oos: Mapping[str, Any], warnings: Sequence[str]) -> str:
     return f"90 % CI {number(ends[0], 2)} to {number(ends[1], 2)}"
 
 
-def policy_rows(equity: pl.DataFrame) -> list[list[str]]:
+def sessions_factor(summary: Mapping[str, Any], equity: pl.DataFrame) -> float:
+    """Sessions per year behind the annualised Sharpe ratio of summary.json, so that the page has one factor.
+
+    The run counts them on all bars, which the page does not have; where the ratio is undefined, on the dates tested.
+    """
+    own = equity.filter(pl.col("policy") == "ensemble")
+    yearly = finite((summary.get("oos") or {}).get("sharpe_session"))
+    per_session = sharpe(own["net_usd"].to_numpy(), 1.0).value
+    if yearly and per_session:
+        return (yearly / per_session) ** 2
+    return sessions_per_year(own["trade_date"].sort().to_list())
+
+
+def policy_rows(equity: pl.DataFrame, per_year: float) -> list[list[str]]:
     """One row per policy, seeds condensed to the median of each column: ensemble, seeds, baselines, oracle.
 
-    Columns: name, net, gross, costs, trades, mean position, annualised Sharpe, max drawdown, share of sessions won.
+    Columns: name, net, gross, costs, trades, mean position, Sharpe ratio made annual by `per_year` sessions, max
+    drawdown, share of sessions won.
     """
     by_name = equity.sort("trade_date").partition_by("policy", as_dict=True, maintain_order=True)
-    found = {str(name): _policy_figures(rows) for (name,), rows in by_name.items()}
+    found = {str(name): _policy_figures(rows, per_year) for (name,), rows in by_name.items()}
     seeds = [found.pop(name) for name in list(found) if name.startswith("seed ")]
     named = {"ensemble": found.pop("ensemble")} if "ensemble" in found else {}
     if seeds:
@@ -143,11 +157,11 @@ def policy_rows(equity: pl.DataFrame) -> list[list[str]]:
     return [_policy_row(name, values) for name, values in named.items()]
 
 
-def _policy_figures(rows: pl.DataFrame) -> list[float | None]:
+def _policy_figures(rows: pl.DataFrame, per_year: float) -> list[float | None]:
     """Net, gross, costs, trades, mean position, Sharpe, max drawdown, share of winning sessions."""
     pnl = rows["net_usd"].to_numpy()
     sums = [float(rows[name].sum()) for name in ("net_usd", "gross_usd", "costs_usd", "trades")]
-    ratio = sharpe(pnl, sessions_per_year(rows["trade_date"].to_list())).value
+    ratio = sharpe(pnl, per_year).value
     return [*sums, finite(rows["position_mean"].mean()), ratio, max_drawdown(pnl), float((pnl > 0).mean())]
 
 
@@ -163,28 +177,12 @@ def _policy_row(name: str, values: Sequence[float | None]) -> list[str]:
     return [shown, *money, number(position, 2), number(ratio, 2), usd(deepest), frac_percent(wins, 0)]
 
 
-def same_as_baseline(equity: pl.DataFrame) -> list[str]:
-    """A sentence for every baseline whose sessions the ensemble repeats exactly: P&L, trades and mean position."""
-    own = equity.filter(pl.col("policy") == "ensemble")
-    sentences = []
-    for name in (name for name in BASELINES if name != "oracle"):
-        other = equity.filter(pl.col("policy") == name)
-        keys = ["trade_date", "net_usd", "trades", "position_mean"]
-        if not own.is_empty() and own.select(keys).sort(keys).equals(other.select(keys).sort(keys)):
-            count = f"{own.height:,} session" + "s" * (own.height != 1)
-            sentences.append(f"The ensemble equals the baseline \u201c{name}\u201d in all {count}; it adds nothing.")
-    return sentences
-
-
-def window_rows(per_window: Sequence[Mapping[str, Any]], windows: Sequence[Mapping[str, Any]] = ()) -> list[list[str]]:
+def window_rows(per_window: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The per-window table: window, train, validation, test, best epochs, money, seeds, baselines, contracts, rolls.
 
-    A window whose test is partial (by its entry in `windows`) carries a star.
+    A window whose test is partial carries a star.
     """
-    partial = {window["window"] for window in windows if window["partial_test"]}
-    rows = [_window_row(row) for row in per_window]
-    stars = ["*" if row["window"] in partial else "" for row in per_window]
-    return [[row[0] + star, *row[1:]] for row, star in zip(rows, stars, strict=True)]
+    return [_window_row(row) for row in per_window]
 
 
 def _window_row(row: Mapping[str, Any]) -> list[str]:
@@ -196,7 +194,8 @@ def _window_row(row: Mapping[str, Any]) -> list[str]:
     contracts = " ".join(map(str, row.get("contracts") or []))
     best = _listed(row.get("best_epoch") or [])
     trades, rolls = number(row.get("trades")), number(row.get("rolls"))
-    return [str(row["window"]), *dates, best, *money, trades, *spread, *bounds, contracts, rolls]
+    name = f"{row['window']}{'*' if row['partial_test'] else ''}"
+    return [name, *dates, best, *money, trades, *spread, *bounds, contracts, rolls]
 
 
 def _listed(values: Sequence[Any]) -> str:
@@ -253,7 +252,7 @@ def ledger_rows(trades: pl.DataFrame) -> list[list[str]]:
     time = pl.from_epoch("ts_ns", time_unit="ns").dt.strftime("%Y-%m-%d %H:%M:%S").alias("time")
     rows = []
     shown = trades.sort("ts_ns").head(LEDGER_ROWS).with_columns(time)
-    decimals = max((len(f"{price:.9f}".rstrip("0").partition(".")[2]) for price in shown["price"]), default=0)
+    decimals = _decimals(shown["price"])
     for row in shown.iter_rows(named=True):
         sign = "+" if row["lots"] > 0 else ""
         lots, position = sign + number(row["lots"]), number(row["position_after"])
@@ -268,10 +267,20 @@ def planned_rows(windows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return [[str(w["window"]), *span] for w, span in zip(windows, spans, strict=True)]
 
 
-def roll_rows(windows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Every roll of windows.json once, by date: date, from, to."""
-    rolls = {(r["date"], r["from"], r["to"]) for window in windows for r in window.get("rolls") or []}
-    return [list(map(str, roll)) for roll in sorted(rolls)]
+def roll_rows(rolls: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Rolls as the manifest has them: date, from, to, price left, price entered, difference, volumes, reason."""
+    rows = []
+    decimals = _decimals(price for roll in rolls for price in (roll["exit"], roll["entry"]))
+    for roll in rolls:
+        prices = [number(roll[key], decimals) for key in ("exit", "entry", "basis")]
+        volumes = [number(roll[key]) for key in ("from_volume", "to_volume")]
+        rows.append([roll["date"], roll["from"], roll["to"], *prices, *volumes, roll["reason"]])
+    return rows
+
+
+def _decimals(prices: Iterable[float]) -> int:
+    """Decimals that the most precise of the prices needs."""
+    return max((len(f"{price:.9f}".rstrip("0").partition(".")[2]) for price in prices), default=0)
 
 
 def flat_rows(record: Mapping[str, Any], *, skip: frozenset[str] = frozenset(), prefix: str = "") -> list[list[str]]:

@@ -1,13 +1,11 @@
 """How the figures of the report are defined, in words, with the numbers of the run filled in."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-import polars as pl
-
-from tidewalk.report.source import find
 from tidewalk.stats.inference import GATE, MIN_SESSIONS_FOR_VERDICT
-from tidewalk.stats.metrics import DEFAULT_SESSIONS_PER_YEAR, observed_sessions_per_year
+from tidewalk.stats.metrics import DEFAULT_SESSIONS_PER_YEAR, MIN_SPAN_DAYS
 
 TIMING = (
     "The policy decides at the close of bar t, knowing bars up to and including t. The order fills at the open of bar "
@@ -39,7 +37,7 @@ VERDICT = (
 DRAWDOWN = "Largest fall of net equity from its highest session end so far; the start at 0 counts as a high."
 ENSEMBLE = (
     "One policy per window: the action values of its seeds, each in units of its spread on the validation dates, are "
-    "averaged, and the action with the highest mean is taken. Seeds that diverged have no vote."
+    "averaged, and the action with the highest mean is taken. Seeds without a usable epoch have no vote."
 )
 BASELINES = (
     "Flat; the largest position held long, or short; momentum, the largest position in the direction of the last "
@@ -55,19 +53,19 @@ ORACLE = (
 )
 
 
-def definitions(equity: pl.DataFrame, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def definitions(per_year: float, costs: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(term, meaning) of every figure that could be read in two ways.
 
     Args:
-        equity: rows of equity.parquet, for the sessions per year that were observed.
-        config: run.toml, for commission and slippage; their amounts are left out where it does not name them.
+        per_year: sessions per year behind the annualised figures.
+        costs: `costs` of the manifest: commission_usd, slippage_ticks, side_usd; empty where unknown.
     """
     return [
         ("Decision and fill", TIMING),
         ("P&L", PROFIT),
-        ("Costs", _costs(equity, config)),
+        ("Costs", _costs(costs)),
         ("Session", SESSION),
-        ("Sharpe, annualised", _annualisation(equity)),
+        ("Sharpe, annualised", _annualisation(per_year)),
         ("90 % CI", INTERVAL),
         ("PSR", PSR),
         ("DSR", DSR),
@@ -82,23 +80,23 @@ def definitions(equity: pl.DataFrame, config: Mapping[str, Any]) -> list[tuple[s
     ]
 
 
-def _annualisation(equity: pl.DataFrame) -> str:
+def _annualisation(per_year: float) -> str:
     """How session figures become yearly, with the factor of this run."""
-    text = "Mean over standard deviation (ddof 1) of net P&L per session, times the root of the sessions per year"
-    dates = equity.filter(pl.col("policy") == "ensemble")["trade_date"].unique().sort().to_list()
-    observed = observed_sessions_per_year(dates)
-    if observed.value is None:
-        return f"{text}: {DEFAULT_SESSIONS_PER_YEAR:.0f}, because {observed.reason}. No risk-free rate is taken off."
-    return f"{text}: {observed.value:.1f} as observed inside the tests. No risk-free rate is taken off."
+    text = f"Mean over standard deviation (ddof 1) of net P&L per session, times the root of {per_year:.1f} sessions a"
+    is_default = math.isclose(per_year, DEFAULT_SESSIONS_PER_YEAR, rel_tol=1e-9)
+    source = f"taken where the data span under {MIN_SPAN_DAYS} days" if is_default else "as observed in the data"
+    return f"{text} year, {source}. No risk-free rate is taken off."
 
 
-def _costs(equity: pl.DataFrame, config: Mapping[str, Any]) -> str:
-    """The cost model, with the amounts that the configuration names and the mean that was paid."""
-    text = "Commission and slippage per contract and side, the same in training, test, baselines and hindsight bound"
-    units = {"commission_usd": "USD commission", "slippage_ticks": "ticks of slippage"}
-    amounts = [f"{value} {unit}" for key, unit in units.items() if (value := find(config, key)) is not None]
-    named = f": {' and '.join(amounts)}" if amounts else ""
-    own = equity.filter(pl.col("policy") == "ensemble")
-    sides, costs_usd = int(own["trades"].sum()), float(own["costs_usd"].sum())
-    paid = f" The ensemble paid {costs_usd / sides:,.2f} USD per side on average." if sides else ""
-    return f"{text}{named}.{paid} A roll closes the old contract and opens the new one: two sides per contract held."
+def _costs(costs: Mapping[str, Any]) -> str:
+    """The cost model, with the amounts of this run."""
+    amounts = "Commission and slippage per contract and side"
+    if costs:
+        side, commission = (f"{costs[key]:,.2f} USD" for key in ("side_usd", "commission_usd"))
+        amounts = (
+            f"{side} per contract and side: {commission} commission and {costs['slippage_ticks']:g} ticks of slippage"
+        )
+    return (
+        f"{amounts}, the same in training, test, baselines and hindsight bound. A roll closes the old contract and "
+        "opens the new one: two sides per contract held."
+    )

@@ -244,8 +244,8 @@ def _stationary_rows(rng: np.random.Generator, rows: int, n: int, block: float) 
     """Positions drawn by the stationary bootstrap, shape [rows, n]: circular runs of geometric length, mean `block`."""
     place = np.arange(n)
     begins = rng.random((rows, n)) < 1.0 / block
-    begins[:, 0] = True
     starts = rng.integers(0, n, (rows, n))
+    # The first place begins a run in any case: 0 is also what stands where none has begun yet.
     run_begin = np.maximum.accumulate(np.where(begins, place, 0), axis=1)
     return (np.take_along_axis(starts, run_begin, axis=1) + place - run_begin) % n
 

@@ -70,7 +70,8 @@ def _encode(kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, obje
     head = {"schema": CHECKPOINT_SCHEMA, "kind": kind, "meta": plain_json(meta, f"{kind} meta"), "arrays": facts}
     text = json.dumps(head, allow_nan=False)
     entry = f"{hashlib.sha256(text.encode()).hexdigest()} {text}"
-    # `order="C"` keeps an array of no dimensions what it is, which ascontiguousarray does not.
+    # In C order, because `save` takes the memory as it lies; and not by ascontiguousarray, which adds a dimension to
+    # an array that has none.
     return save({name: np.asarray(array, order="C") for name, array in arrays.items()}, {_ENTRY: entry})
 
 

@@ -4,6 +4,7 @@ Money columns are USD, costs positive, so that net = gross - costs. Nulls stand 
 infinity nowhere.
 """
 
+import hashlib
 import io
 import json
 import re
@@ -140,7 +141,7 @@ def _checked(path: Path, frame: pl.DataFrame, table: Table) -> pl.DataFrame:
         _check_rows(path, frame, ~pl.col(column).is_in(allowed), f"column {column!r} allows {', '.join(allowed)} only")
     if table.key:
         _check_rows(path, frame, ~pl.struct(table.key).is_first_distinct(), f"rows repeat {' and '.join(table.key)}")
-    return frame.select(list(table.schema)).rechunk()
+    return frame.select(list(table.schema))
 
 
 def _differs(left: pl.Expr, right: pl.Expr) -> pl.Expr:
@@ -178,11 +179,15 @@ def _write_table(path: Path, frame: pl.DataFrame, table: Table, law: Callable[[P
     write_bytes_atomic(path, buffer.getvalue())
 
 
-def _read_table(path: Path, table: Table, law: Callable[[Path, pl.DataFrame], None]) -> pl.DataFrame:
-    # From bytes, because a path with brackets or stars would be taken for a pattern.
-    data = io.BytesIO(read_bytes(path))
+def _read_table(run: RunFolder, path: Path, table: Table, law: Callable[[Path, pl.DataFrame], None]) -> pl.DataFrame:
+    data = read_bytes(path)
+    known = read_manifest(run).get("files", {}).get(path.name) if run.manifest.is_file() else None
     try:
-        frame = pl.read_parquet(data)
+        # Before anything is decoded, since a flipped bit can make the decoder end the whole process.
+        if known is not None and hashlib.sha256(data).hexdigest() != known["sha256"]:
+            raise ValueError("its SHA-256 is not the one in the manifest")
+        # From bytes, because a path with brackets or stars would be taken for a pattern.
+        frame = pl.read_parquet(io.BytesIO(data))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise StoreError(
             f"{path}: not readable as Parquet ({error}): damaged or cut short. Restore or rerun."
@@ -202,8 +207,8 @@ def write_equity(run: RunFolder, frame: pl.DataFrame) -> None:
 
 
 def read_equity(run: RunFolder) -> pl.DataFrame:
-    """Frame of equity.parquet, checked as when written."""
-    return _read_table(run.equity, EQUITY, _check_equity)
+    """Frame of equity.parquet, checked as when written, and against the manifest once the run is finished."""
+    return _read_table(run, run.equity, EQUITY, _check_equity)
 
 
 def write_trades(run: RunFolder, frame: pl.DataFrame) -> None:
@@ -216,8 +221,8 @@ def write_trades(run: RunFolder, frame: pl.DataFrame) -> None:
 
 
 def read_trades(run: RunFolder) -> pl.DataFrame:
-    """Frame of trades.parquet, checked as when written."""
-    return _read_table(run.trades, TRADES, _check_trades)
+    """Frame of trades.parquet, checked as `read_equity` does."""
+    return _read_table(run, run.trades, TRADES, _check_trades)
 
 
 def write_members(run: RunFolder, frame: pl.DataFrame) -> None:
@@ -230,8 +235,8 @@ def write_members(run: RunFolder, frame: pl.DataFrame) -> None:
 
 
 def read_members(run: RunFolder) -> pl.DataFrame:
-    """Frame of members.parquet, checked as when written."""
-    return _read_table(run.members, MEMBERS, _check_nothing)
+    """Frame of members.parquet, checked as `read_equity` does."""
+    return _read_table(run, run.members, MEMBERS, _check_nothing)
 
 
 def _check_keys(where: str, value: Any, keys: tuple[str, ...], *, noun: str = "key", or_more: bool = False) -> None:

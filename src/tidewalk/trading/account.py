@@ -88,12 +88,12 @@ def by_session(market: MarketData, account: Book) -> Sessions:
     return Sessions(days, total(account.gross_ticks), total(account.sides), held)
 
 
-def gross_usd(costs: Costs, gross_ticks: np.ndarray | int) -> np.ndarray:
+def gross_usd(costs: Costs, gross_ticks: np.ndarray | np.integer | int) -> np.ndarray | np.float64:
     """Money of ticks, before costs."""
     return np.asarray(gross_ticks, np.int64) * costs.tick_value_usd
 
 
-def costs_usd(costs: Costs, traded: np.ndarray | int) -> np.ndarray:
+def costs_usd(costs: Costs, traded: np.ndarray | np.integer | int) -> np.ndarray | np.float64:
     """Slippage and commission of a number of contract sides."""
     return np.asarray(traded, np.int64) * costs.side_usd
 

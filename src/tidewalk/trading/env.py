@@ -65,11 +65,11 @@ class Scaler:
 class Step:
     """Outcome of one decision, in integers."""
 
-    gross_ticks: Int32[Array, ""]
+    gross_ticks: Int32[Array, "*batch"]
     """Lots held times the move, before costs."""
-    sides: Int32[Array, ""]
+    sides: Int32[Array, "*batch"]
     """Contract sides traded by the fill."""
-    position: Int32[Array, ""]
+    position: Int32[Array, "*batch"]
     """Index of the position held after the fill."""
 
 

@@ -38,11 +38,11 @@ def _best_path(env: EnvConfig, market: Market, decisions: Array, cost_ticks: Arr
         bar = decisions[0] + offset
         inside = env_ops.is_inside(decisions, bar)
         bar = jnp.where(inside, bar, decisions[0])
-        before, action = positions[:, None], positions[None, :]
-        taken = env_ops.step(env, market.move_ticks[bar], market.flags[bar], before, action)
+        step = functools.partial(env_ops.step, env, market.move_ticks[bar], market.flags[bar])
+        taken = jax.vmap(lambda before: jax.vmap(lambda action: step(before, action))(positions))(positions)
         ticks = env_ops.reward(taken, cost_ticks, jnp.float32(1.0)) + worth[taken.position]
         # the last decision can only close
-        ticks = jnp.where((bar == decisions[1] - 1) & (action != env.flat), -jnp.inf, ticks)
+        ticks = jnp.where((bar == decisions[1] - 1) & (positions != env.flat)[None, :], -jnp.inf, ticks)
         best = jnp.argmax(ticks, axis=1).astype(jnp.int32)
         now = jnp.max(ticks, axis=1)
         # only differences between positions matter: keeping them near 0 keeps float32 exact to a small part of a tick

@@ -220,7 +220,7 @@ def _maps(
     """Map position -> position of each bar: the greedy target; flat at the last decision; unchanged outside the range."""
     action = jnp.argmax(q, axis=-1).astype(jnp.int32)
     action = jnp.where((bar == decisions[1] - 1)[:, None], env.flat, action)
-    after = env_ops.target(env, market.flags[bar][:, None], action)
+    after = env_ops.target(env, jnp.broadcast_to(market.flags[bar][:, None], action.shape), action)
     return jnp.where(inside[:, None], after, jnp.arange(env.num_positions, dtype=jnp.int32)[None, :])
 
 

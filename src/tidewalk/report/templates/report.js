@@ -12,7 +12,11 @@
     var figure = JSON.parse(document.getElementById(box.dataset.figure).textContent);
     Plotly.newPlot(box, figure.data, figure.layout, config);
   });
+  // A browser still has the layout of the screen when it announces the print, so the width of a sheet is given.
   window.addEventListener("beforeprint", function () {
-    boxes.forEach(function (box) { Plotly.Plots.resize(box); });
+    boxes.forEach(function (box) { Plotly.relayout(box, { autosize: false, width: 690 }); });
+  });
+  window.addEventListener("afterprint", function () {
+    boxes.forEach(function (box) { Plotly.relayout(box, { autosize: true, width: null }); });
   });
 }());

@@ -1,0 +1,125 @@
+"""Prices are the decimals that were written, to the last 1e-9."""
+
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidewalk.core.errors import DataError
+from tidewalk.data.bars import UNDEF_PRICE_E9
+from tidewalk.data.numbers import looks_numeric, price_columns, volume_column
+
+WHOLE_E9 = st.integers(min_value=-(9 * 10**17), max_value=9 * 10**17)
+
+
+def prices_e9(*texts: object, raw: bool = False, dtype: object = None) -> list[int]:
+    column = pl.Series(list(texts), dtype=dtype)  # pyright: ignore
+    values, _ = price_columns([column] * 4, "f.csv", raw=raw)
+    return values[0].tolist()
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(price_e9=WHOLE_E9)
+def test_every_price_of_nine_decimals_is_exact(price_e9: int) -> None:
+    text = f"{Decimal(price_e9) / 10**9:f}"
+    assert prices_e9(text) == [price_e9]
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(price_e9=st.integers(min_value=-(10**15), max_value=10**15))
+def test_floats_give_the_decimal_they_print_as(price_e9: int) -> None:
+    assert prices_e9(price_e9 / 10**9) == [round(Decimal(repr(price_e9 / 10**9)) * 10**9)]
+
+
+@pytest.mark.parametrize(
+    ("text", "price_e9"),
+    [
+        ("4801.25", 4_801_250_000_000),  # multiplying by 1e-9 and back misses this grid
+        ("1.10785", 1_107_850_000),
+        ("112.515625", 112_515_625_000),  # ZN, 1/64
+        ("0.00002853", 28_530),
+        ("-37.63", -37_630_000_000),
+        (" 4801.25 ", 4_801_250_000_000),
+        ("5.", 5_000_000_000),
+        ("1e-5", 10_000),
+        ("4320.83693687025", 4_320_836_936_870),
+        ("123456789.123456789", 123_456_789_123_456_789),
+    ],
+)
+def test_price_texts(text: str, price_e9: int) -> None:
+    assert prices_e9(text) == [price_e9]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "NaN", "n/a", "NULL", "-", "inf", "340282346638528859811704183484516925440", "9223372036.854775807"],
+)
+def test_missing_prices_and_sentinels(text: str) -> None:
+    values, garbage = price_columns([pl.Series([text, "1.5"])] * 4, "f.csv", raw=False)
+    assert values[0].tolist() == [UNDEF_PRICE_E9, 1_500_000_000]
+    assert not garbage.any()
+
+
+def test_words_are_garbage_not_missing() -> None:
+    values, garbage = price_columns([pl.Series(["112'16", "1.5", "abc"])] * 4, "f.csv", raw=False)
+    assert garbage.tolist() == [True, False, True]
+    assert values[0][1] == 1_500_000_000
+
+
+def test_raw_integers_are_taken_as_they_are() -> None:
+    assert prices_e9("5199750000000", "9223372036854775807", raw=True) == [5_199_750_000_000, UNDEF_PRICE_E9]
+    assert prices_e9(5_199_750_000_000, raw=True) == [5_199_750_000_000]
+    assert prices_e9("5199.75", raw=True) == [5_199_750_000_000]  # decimals are never raw
+    assert prices_e9("5199", raw=False) == [5_199_000_000_000]
+    assert prices_e9(5199) == [5_199_000_000_000]
+
+
+def test_typed_columns() -> None:
+    assert prices_e9(1.10785, dtype=pl.Float32) == [1_107_850_000]
+    assert prices_e9(Decimal("4801.25"), dtype=pl.Decimal(12, 2)) == [4_801_250_000_000]
+    assert prices_e9(float("nan"), 2.0) == [UNDEF_PRICE_E9, 2_000_000_000]
+    assert prices_e9(None, 7) == [UNDEF_PRICE_E9, 7_000_000_000]
+
+
+def test_thousands_separators_are_removed() -> None:
+    assert prices_e9("2,890.88", "890.00", "1,234,567.5") == [2_890_880_000_000, 890_000_000_000, 1_234_567_500_000_000]
+
+
+def test_decimal_commas_are_read() -> None:
+    assert prices_e9("1,1076", "1.234,5", "7") == [1_107_600_000, 1_234_500_000_000, 7_000_000_000]
+
+
+def test_comma_that_may_be_either_is_refused() -> None:
+    with pytest.raises(
+        DataError, match=r"f\.csv: the comma in '2,890' may be a decimal point or a thousands separator"
+    ):
+        prices_e9("2,890", "3,100")
+
+
+def test_one_price_column_settles_the_comma_for_all() -> None:
+    columns = [pl.Series([text]) for text in ("2,890", "2,900.5", "2,880", "2,885")]
+    values, _ = price_columns(columns, "f.csv", raw=False)
+    assert [column[0] for column in values] == [
+        2_890_000_000_000,
+        2_900_500_000_000,
+        2_880_000_000_000,
+        2_885_000_000_000,
+    ]
+
+
+def test_volume_suffixes_sums_and_missing() -> None:
+    volume, garbage, missing = volume_column([pl.Series(["1.93M", "779.92K", "-", "12", "1,200"])], "f.csv")
+    assert volume.tolist() == [1_930_000.0, 779_920.0, 0.0, 12.0, 1200.0]
+    assert (garbage.any(), missing) == (np.False_, 1)
+    both, _, _ = volume_column([pl.Series(["3"]), pl.Series([4])], "f.csv")
+    assert both.tolist() == [7.0]
+    _, garbage, _ = volume_column([pl.Series(["many"])], "f.csv")
+    assert garbage.tolist() == [True]
+
+
+def test_numbers_are_told_from_names() -> None:
+    assert all(map(looks_numeric, ("1637971200000", "-0.5", "1,200", "3%", "1e-5")))
+    assert not any(map(looks_numeric, ("open", "", "2024-01-01", "ES")))

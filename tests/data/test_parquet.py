@@ -1,0 +1,119 @@
+"""Parquet and Feather files: typed stamps and prices, and files that cannot do."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from data.market_files import HOUR_NS, MINUTE_NS, START, put
+from tidewalk.core.errors import DataError
+from tidewalk.data.parquet import read_schema
+from tidewalk.data.rows import FileRows
+from tidewalk.data.source import probe
+from tidewalk.data.table import open_table, parse_table, table_rows
+
+Write = Callable[[pl.DataFrame, Path], None]
+
+
+def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    frame.write_parquet(path)
+
+
+def write_feather(frame: pl.DataFrame, path: Path) -> None:
+    frame.write_ipc(path)
+
+
+def frame(count: int = 4) -> pl.DataFrame:
+    stamps = pl.Series([START + i * MINUTE_NS for i in range(count)]).cast(pl.Datetime("ns"))
+    price = pl.Series([4800.25 + i for i in range(count)])
+    return pl.DataFrame(
+        {"date": stamps, "open": price, "high": price + 1, "low": price - 1, "close": price, "volume": 5}
+    )
+
+
+def read(path: Path, *labels: str, zone: str | None = None) -> FileRows:
+    return table_rows(parse_table(open_table(probe(path))), labels or ("ES",), zone=zone, bar_label=None)
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_feather])
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        pl.col("date").dt.replace_time_zone("UTC"),
+        pl.col("date").cast(pl.Datetime("ms")).dt.replace_time_zone("UTC").dt.convert_time_zone("America/Chicago"),
+        pl.col("date").dt.epoch("ns"),
+        pl.col("date").dt.epoch("s"),
+        pl.col("date").dt.to_string("%Y-%m-%dT%H:%M:%SZ"),
+    ],
+)
+def test_stamps_of_every_type(tmp_path: Path, write: Write, stamp: pl.Expr) -> None:
+    path = tmp_path / "es.bin"
+    write(frame().with_columns(stamp.alias("date")), path)
+    found = read(path)
+    assert found.rows["ES"].stamp_ns.tolist() == [START + i * MINUTE_NS for i in range(4)]
+    assert found.rows["ES"].open_e9[0] == 4_800_250_000_000
+    assert (found.rows["ES"].row.tolist(), found.interval_ns) == ([1, 2, 3, 4], MINUTE_NS)
+
+
+def test_naive_stamps_need_a_zone(tmp_path: Path) -> None:
+    write_parquet(frame(), tmp_path / "es.parquet")
+    with pytest.raises(DataError, match=r"es\.parquet: stamps such as 2024-01-02 15:00:00 say no time zone"):
+        read(tmp_path / "es.parquet")
+    assert read(tmp_path / "es.parquet", zone="Etc/GMT+5").rows["ES"].stamp_ns[0] == START + 5 * HOUR_NS
+
+
+def test_price_types_are_exact(tmp_path: Path) -> None:
+    prices = ("open", "high", "low", "close")
+    narrow = frame(1).with_columns(pl.lit(1.10785).cast(pl.Float32).alias(name) for name in prices)
+    narrow.with_columns(pl.col("date").dt.replace_time_zone("UTC")).write_parquet(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet").rows["ES"].close_e9.tolist() == [1_107_850_000]
+
+
+def test_databento_parquet_with_raw_prices(tmp_path: Path) -> None:
+    raw = {name: [5_199_750_000_000, 2**63 - 1] for name in ("open", "high", "low", "close")}
+    stamps = pl.Series([START, START + MINUTE_NS]).cast(pl.Datetime("ns", "UTC"))
+    facts = {"ts_event": stamps, "rtype": [33, 33], "instrument_id": [100, 200], **raw, "volume": [1, 2]}
+    pl.DataFrame({**facts, "symbol": ["ESM4", "ESM4-ESU4"]}).write_parquet(tmp_path / "es.parquet")
+    found = read(tmp_path / "es.parquet", "ESM4")
+    # 5199.75 and not 52.00 (nautilus_trader issue 1737)
+    assert found.rows["ESM4"].open_e9.tolist() == [5_199_750_000_000]
+    assert found.rows["ESM4"].instrument_id.tolist() == [100]
+
+
+def test_index_without_a_name_is_found_by_its_type(tmp_path: Path) -> None:
+    named = frame().rename({"date": "__index_level_0__"}).with_columns(pl.lit("x").alias("note"))
+    named.select(sorted(named.columns, reverse=True)).write_parquet(tmp_path / "es.parquet")
+    schema = read_schema(probe(tmp_path / "es.parquet"))
+    assert schema.names[schema.columns.stamp or 0] == "__index_level_0__"
+    text = named.with_columns(pl.col("__index_level_0__").dt.to_string("%Y-%m-%d %H:%M:%S"))
+    text.write_parquet(tmp_path / "es.parquet")
+    assert read_schema(probe(tmp_path / "es.parquet")).columns.stamp == 0
+
+
+def test_only_used_columns_are_read(tmp_path: Path) -> None:
+    blob = frame().with_columns(pl.lit(b"x" * 100).alias("blob"), pl.col("date").dt.replace_time_zone("UTC"))
+    blob.write_parquet(tmp_path / "es.parquet")
+    assert len(parse_table(open_table(probe(tmp_path / "es.parquet"))).rows.row) == 4
+
+
+def test_closes_alone_are_refused_with_the_reason(tmp_path: Path) -> None:
+    frame().select("date", "close").write_parquet(tmp_path / "es.parquet")
+    with pytest.raises(
+        DataError, match=r"columns found: date, close; missing: open, high, low\. Closes alone do not do"
+    ):
+        open_table(probe(tmp_path / "es.parquet"))
+
+
+def test_missing_time_column_is_refused(tmp_path: Path) -> None:
+    frame().drop("date").write_parquet(tmp_path / "es.parquet")
+    with pytest.raises(DataError, match=r"es\.parquet: no time column among open, high, low, close, volume"):
+        open_table(probe(tmp_path / "es.parquet"))
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_feather])
+def test_damaged_file_is_refused(tmp_path: Path, write: Write) -> None:
+    write(frame(2000), tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    with pytest.raises(DataError, match=r"es\.parquet: the file is cut off or damaged"):
+        open_table(probe(put(tmp_path, "es.parquet", content[: len(content) // 2])))

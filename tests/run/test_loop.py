@@ -1,0 +1,217 @@
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from support import planted_market, small_config
+
+from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError
+from tidewalk.market.device import save_market
+from tidewalk.run import loop
+from tidewalk.store import checkpoint, layout, results
+
+TIMES = ("phases_ms", "compile_ms")
+
+
+@pytest.fixture(scope="module")
+def market_file(tmp_path_factory):
+    """Six months of a planted market, 24 bars a day."""
+    path = tmp_path_factory.mktemp("market") / "planted.npz"
+    save_market(path, planted_market(days=182))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(market_file, tmp_path_factory):
+    """One finished study that several tests look at."""
+    return loop.train(small_config(market_file, tmp_path_factory.mktemp("runs") / "whole"))
+
+
+def without_times(folder: Path) -> dict:
+    summary = json.loads((folder / "summary.json").read_text())
+    return {key: value for key, value in summary.items() if key not in (*TIMES, "run")}
+
+
+def policies(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((folder / "policies").iterdir())}
+
+
+def test_a_study_leaves_the_whole_run_folder(finished):
+    names = {path.name for path in finished.iterdir()}
+    assert names >= {
+        *("run.toml", "manifest.json", "windows.json", "metrics.jsonl", "trials.jsonl", "checkpoints", "policies"),
+        *("equity.parquet", "trades.parquet", "members.parquet", "summary.json", "report.html"),
+    }
+    run = layout.open_run(finished)
+    assert results.verify_results(run) == []
+    assert {path.stem for path in run.checkpoints.iterdir()} == {"best", "epoch-00001", "epoch-00002"}
+    assert len(list(run.policies.iterdir())) == 3 * 2
+
+
+def test_summary_counts_and_transfers(finished):
+    summary = results.read_summary(layout.open_run(finished))
+    assert (summary["windows"], summary["seeds"], summary["members"], summary["epochs"]) == (3, 2, 6, 2)
+    assert summary["status"] == "complete"
+    assert summary["transfers"]["uploads"] == 1
+    assert summary["transfers"]["bytes_h2d_per_epoch"] == 0
+    assert summary["transfers"]["bytes_market"] > 182 * 24 * 4
+    assert summary["oos"]["trials"] == 1
+
+
+def test_figures_agree_with_one_another(finished):
+    run = layout.open_run(finished)
+    summary, equity = results.read_summary(run), results.read_equity(run)
+    ensemble = equity.filter(pl.col("policy") == "ensemble")
+    assert ensemble["net_usd"].sum() == pytest.approx(summary["oos"]["net_usd"])
+    assert ensemble["trades"].sum() == summary["oos"]["trades"]
+    assert len(ensemble) == summary["oos"]["sessions"]
+    assert sum(row["net_usd"] for row in summary["per_window"]) == pytest.approx(summary["oos"]["net_usd"])
+    trades = results.read_trades(run)
+    assert trades["lots"].abs().sum() == summary["oos"]["trades"]
+    cash = -(trades["lots"] * trades["price"]).sum() * 50
+    assert cash == pytest.approx(summary["oos"]["gross_usd"])
+    members = results.read_members(run)
+    seeds = [sum(row["seeds_net_usd"][seed] for row in summary["per_window"]) for seed in range(2)]
+    assert members.group_by("seed").agg(pl.col("test_net_usd").sum()).sort("seed")["test_net_usd"].to_list() == pytest.approx(seeds)
+    for policy in equity["policy"].unique():
+        assert equity.filter(pl.col("policy") == policy)["net_usd"].sum() <= summary["oracle"]["net_usd"] + 1e-6
+
+
+def test_the_log_tells_phases_and_bytes(market_file, tmp_path, capsys):
+    config = small_config(market_file, tmp_path / "run")
+    loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, quiet=False)))
+    log = capsys.readouterr().err
+    lines = [line for line in log.splitlines() if line.startswith("phase breakdown:")]
+    assert len(lines) == 2
+    assert "uploaded 0 B" in lines[1]
+    assert "uploaded 0 B" not in lines[0]
+    assert "fused collect+learn+evaluate" in lines[1]
+
+
+def test_profile_runs_the_phases_one_by_one_to_the_same_result(market_file, finished, tmp_path, capsys):
+    config = small_config(market_file, tmp_path / "profiled")
+    folder = loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, profile=True, quiet=False)))
+    assert "· collect " in capsys.readouterr().err
+    summary = results.read_summary(layout.open_run(folder))
+    assert all(summary["phases_ms"][name] > 0 for name in ("init", "collect", "learn", "evaluate", "total"))
+    assert summary["transfers"]["bytes_h2d_per_epoch"] == 0
+    best = [row["best_epoch"] for row in summary["per_window"]]
+    assert best == [row["best_epoch"] for row in results.read_summary(layout.open_run(finished))["per_window"]]
+
+
+def test_the_same_command_twice_gives_the_same_bytes(market_file, finished, tmp_path):
+    again = loop.train(small_config(market_file, tmp_path / "whole"))
+    assert policies(again) == policies(finished)
+    assert without_times(again) == without_times(finished)
+    for name in ("equity.parquet", "trades.parquet", "members.parquet", "windows.json"):
+        assert (again / name).read_bytes() == (finished / name).read_bytes(), name
+
+
+def test_another_root_seed_gives_other_policies(market_file, finished, tmp_path):
+    other = loop.train(small_config(market_file, tmp_path / "other", seed=1))
+    assert policies(other) != policies(finished)
+
+
+# style.md 8: stop, restore, continue = never stopped, bit for bit
+def test_a_resumed_study_equals_one_that_never_stopped(market_file, finished, tmp_path, monkeypatch):
+    folder = tmp_path / "stopped"
+    def save_and_stop(*args):
+        real(*args)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(loop, "_one_epoch", _signalling(loop._one_epoch))
+    with pytest.raises(Interrupted, match="tidewalk resume"):
+        loop.train(small_config(market_file, folder))
+    monkeypatch.undo()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert any("oos is undefined" in text for text in summary["warnings"])
+    loop.resume(folder, quiet=True)
+    assert policies(folder) == policies(finished)
+    assert without_times(folder) == without_times(finished)
+    epochs = [line["epoch"] for line in results.read_metrics(layout.open_run(folder)).records]
+    assert epochs == [1, 2]
+    with pytest.raises(StoreError, match="complete"):
+        loop.resume(folder)
+
+
+def _signalling(one_epoch):
+    def run(*args):
+        state = one_epoch(*args)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return state
+
+    return run
+
+
+def test_resume_refuses_another_configuration_or_other_data(market_file, tmp_path, monkeypatch):
+    folder = tmp_path / "stopped"
+    monkeypatch.setattr(loop, "_one_epoch", _signalling(loop._one_epoch))
+    with pytest.raises(Interrupted):
+        loop.train(small_config(market_file, folder))
+    monkeypatch.undo()
+    text = (folder / "run.toml").read_text()
+    (folder / "run.toml").write_text(text.replace("slippage_ticks = 1.0", "slippage_ticks = 2.0"))
+    with pytest.raises(StoreError, match="another config_hash"):
+        loop.resume(folder)
+
+
+def test_two_runs_in_one_folder_and_a_finished_one_are_refused(market_file, finished):
+    before = policies(finished)
+    with pytest.raises(StoreError, match="--overwrite"):
+        loop.train(small_config(market_file, finished))
+    assert policies(finished) == before
+
+
+def test_trials_are_counted_over_runs_and_the_same_trial_once(market_file, tmp_path):
+    for number, lr_seed in enumerate((0, 1, 1)):
+        loop.train(small_config(market_file, tmp_path / f"run{number}", seed=lr_seed))
+    trials = [results.read_summary(layout.open_run(tmp_path / f"run{n}"))["oos"]["trials"] for n in range(3)]
+    assert trials == [1, 2, 2]
+
+
+# validity.md 1.1, test-poison and P9: the test months change nothing before them
+def test_changing_only_the_last_test_month_leaves_every_policy_alone(market_file, finished, tmp_path):
+    market = planted_market(days=182)
+    windows = json.loads((finished / "windows.json").read_text())["windows"]
+    first = windows[-1]["test"]["bars"][0]
+    rng = np.random.default_rng(0)
+    features, moves = market.features.copy(), market.move_ticks.copy()
+    features[first:] = rng.standard_normal(features[first:].shape)
+    moves[first:] = rng.integers(-1000, 1000, len(moves[first:]))
+    save_market(tmp_path / "poisoned.npz", dataclasses.replace(market, features=features, move_ticks=moves))
+    poisoned = loop.train(small_config(tmp_path / "poisoned.npz", tmp_path / "whole"))
+    assert policies(poisoned) == policies(finished)
+    assert without_times(poisoned)["oos"] != without_times(finished)["oos"]
+
+
+def test_too_little_history_leaves_no_folder(tmp_path):
+    save_market(tmp_path / "short.npz", planted_market(days=60))
+    with pytest.raises(DataError, match=r"train 2 \+ val 1 \+ test 1 = 4"):
+        loop.train(small_config(tmp_path / "short.npz", tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_symbol_than_the_market_holds_is_refused(market_file, tmp_path):
+    config = small_config(market_file, tmp_path / "run")
+    with pytest.raises(DataError, match=r"holds ES\.FUT, not NQ\.FUT"):
+        loop.train(dataclasses.replace(config, data=dataclasses.replace(config.data, symbol="NQ.FUT")))
+
+
+def test_settings_that_do_not_fit_the_data_are_refused_before_training(market_file, tmp_path):
+    config = small_config(market_file, tmp_path / "run")
+    with pytest.raises(ConfigError, match="--prefill-steps is 4; n-step targets of 9"):
+        loop.train(dataclasses.replace(config, dqn=dataclasses.replace(config.dqn, n_step=9)))
+
+
+def test_policies_carry_what_it_takes_to_act(finished):
+    arrays, meta = checkpoint.load_policy(finished / "policies" / "window-00-seed-01.safetensors")
+    assert meta["window"] == 0
+    assert meta["seed"] == 1
+    assert meta["feature_names"] == ["f0", "f1", "f2", "f3"]
+    assert arrays["scaler.center"].shape == (4,)
+    assert arrays["layers[0].weight"].shape == (16, 4 + 3)

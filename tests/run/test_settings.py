@@ -1,0 +1,63 @@
+import dataclasses
+import tomllib
+
+import pytest
+from support import small_config
+
+from tidewalk.core.errors import ConfigError
+from tidewalk.run.settings import config_hash, from_toml, to_toml
+
+
+def test_a_configuration_survives_toml(tmp_path):
+    config = small_config(tmp_path / "m.npz", tmp_path / "run", select="sharpe")
+    assert from_toml(to_toml(config)) == config
+
+
+def test_missing_keys_keep_their_defaults():
+    config = from_toml('[data]\ndata_dir = "x"\nsymbol = "ES"\n')
+    assert config.train.epochs == 20
+    assert config.dqn.hidden == (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[dqn]\nlearning_rte = 1.0\n', "unknown key 'learning_rte'"),
+        ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[dqn]\ngama = 1.0\n', r"did you mean gamma\?"),
+        ('[data]\ndata_dir = "x"\n', "'symbol' is missing"),
+        ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[train]\nepochs = "five"\n', r"epochs is 'five' \(str\).*int"),
+        ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[train]\nepochs = true\n', "epochs is True"),
+        ('model = "dqm"\n[data]\ndata_dir = "x"\nsymbol = "ES"\n', r"did you mean dqn\?"),
+        ("[data\n", "not valid TOML"),
+        ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[train]\nepochs = 0\n', "--epochs is 0"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_key_value_and_remedy(text, says):
+    with pytest.raises(ConfigError, match=says):
+        from_toml(text, "study.toml")
+
+
+def test_hash_ignores_where_files_lie_and_changes_with_what_changes_a_result(tmp_path):
+    config = small_config(tmp_path / "a.npz", tmp_path / "run")
+    elsewhere = dataclasses.replace(config, data=dataclasses.replace(config.data, data_dir=tmp_path / "b.npz"))
+    loud = dataclasses.replace(config, output=dataclasses.replace(config.output, out=tmp_path / "r2", quiet=False))
+    assert config_hash(config) == config_hash(elsewhere) == config_hash(loud)
+    others = [
+        dataclasses.replace(config, train=dataclasses.replace(config.train, seed=1)),
+        dataclasses.replace(config, dqn=dataclasses.replace(config.dqn, lr=1e-3)),
+        dataclasses.replace(config, output=dataclasses.replace(config.output, precision="tf32")),
+        dataclasses.replace(config, costs=dataclasses.replace(config.costs, slippage_ticks=2.0)),
+    ]
+    assert len({config_hash(config), *map(config_hash, others)}) == 5
+
+
+def test_default_purge_covers_the_targets_and_a_given_one_wins(tmp_path):
+    config = small_config(tmp_path / "m.npz")
+    assert config.purge_bars == config.dqn.n_step + 1
+    given = dataclasses.replace(config, windows=dataclasses.replace(config.windows, purge_bars=0))
+    assert given.purge_bars == 0
+
+
+def test_toml_holds_every_setting(tmp_path):
+    values = tomllib.loads(to_toml(small_config(tmp_path / "m.npz", tmp_path / "run")))
+    assert set(values) == {"data", "model", "series", "windows", "env", "costs", "train", "dqn", "output"} - ({"series"} - set(values))
