@@ -119,10 +119,6 @@ def test_another_root_seed_gives_other_policies(market_file, finished, tmp_path)
 # style.md 8: stop, restore, continue = never stopped, bit for bit
 def test_a_resumed_study_equals_one_that_never_stopped(market_file, finished, tmp_path, monkeypatch):
     folder = tmp_path / "stopped"
-    def save_and_stop(*args):
-        real(*args)
-        os.kill(os.getpid(), signal.SIGTERM)
-
     monkeypatch.setattr(loop, "_one_epoch", _signalling(loop._one_epoch))
     with pytest.raises(Interrupted, match="tidewalk resume"):
         loop.train(small_config(market_file, folder))

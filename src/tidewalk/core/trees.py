@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidewalk.core.arrays import Array, Bool, PyTree
+from tidewalk.core.arrays import Array, Bool, HostOrDevice, PyTree
 
 
 def nbytes(tree: PyTree) -> int:
@@ -49,13 +49,13 @@ def _name(path: tuple[object, ...]) -> str:
     return jax.tree_util.keystr(path).removeprefix(".")  # type: ignore[arg-type]
 
 
-def _is_key(leaf: Array) -> bool:
+def _is_key(leaf: HostOrDevice) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Array) -> Array:
+def _plain(leaf: HostOrDevice) -> HostOrDevice:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _typed(like: Array, host: np.ndarray) -> Array | np.ndarray:
+def _typed(like: HostOrDevice, host: np.ndarray) -> HostOrDevice:
     return jax.random.wrap_key_data(host, impl=jax.random.key_impl(like)) if _is_key(like) else host

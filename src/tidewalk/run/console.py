@@ -1,54 +1,22 @@
 """What a person sees while a study runs: a progress bar on a terminal, plain lines in a log, nothing when quiet."""
 
 import contextlib
+import dataclasses
 import sys
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
-class Reporter(Protocol):
-    """Where a running study says what it does."""
+@dataclasses.dataclass(frozen=True)
+class Reporter:
+    """Where a running study says what it does; always standard error, so that standard output holds results alone."""
 
-    def say(self, text: str) -> None:
-        """One line of log."""
-        ...
-
-    def advance(self, epoch: int, status: str) -> None:
-        """An epoch is done."""
-        ...
-
-
-class _Silent:
-    def say(self, text: str) -> None:
-        del text
-
-    def advance(self, epoch: int, status: str) -> None:
-        del epoch, status
-
-
-class _Lines:
-    """Plain lines, flushed, on standard error: results alone go to standard output."""
-
-    def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    def advance(self, epoch: int, status: str) -> None:
-        del epoch, status
-
-
-class _Bar:
-    def __init__(self, progress: Progress, epochs: int, done: int) -> None:
-        self._progress = progress
-        self._task = progress.add_task("training", total=epochs, completed=done, status="")
-
-    def say(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def advance(self, epoch: int, status: str) -> None:
-        self._progress.update(self._task, completed=epoch, status=status)
+    say: Callable[[str], None]
+    """One line of log."""
+    advance: Callable[[int, str], None]
+    """(epoch, status): an epoch is done."""
 
 
 @contextlib.contextmanager
@@ -56,10 +24,18 @@ def reporter(epochs: int, done: int, *, quiet: bool) -> Iterator[Reporter]:
     """A reporter fit for where standard error goes."""
     console = Console(stderr=True)
     if quiet:
-        yield _Silent()
+        yield Reporter(say=lambda _: None, advance=lambda *_: None)
     elif not console.is_terminal:
-        yield _Lines()
+        yield Reporter(say=lambda text: print(text, file=sys.stderr, flush=True), advance=lambda *_: None)
     else:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[status]}"), TimeRemainingColumn())
-        with Progress(*columns, console=console) as progress:
-            yield _Bar(progress, epochs, done)
+        with _bar(console) as progress:
+            task = progress.add_task("training", total=epochs, completed=done, status="")
+            yield Reporter(
+                say=lambda text: progress.console.print(text, highlight=False, markup=False, soft_wrap=True),
+                advance=lambda epoch, status: progress.update(task, completed=epoch, status=status),
+            )
+
+
+def _bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[status]}"), TimeRemainingColumn())
+    return Progress(*columns, console=console)

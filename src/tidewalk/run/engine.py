@@ -23,16 +23,6 @@ from tidewalk.train import epoch as phases
 from tidewalk.train.population import Best, Members, TrainState, initial_state, make_members
 
 _WHOLE, _BY_MEMBER = PartitionSpec(), PartitionSpec(MEMBER_AXIS)
-_STATE_SPEC = TrainState(
-    agent=_BY_MEMBER,
-    lanes=_BY_MEMBER,  # type: ignore[arg-type]
-    replay=PartitionSpec(None, MEMBER_AXIS),  # type: ignore[arg-type]
-    clock=_WHOLE,  # type: ignore[arg-type]
-    best=_BY_MEMBER,  # type: ignore[arg-type]
-    is_alive=_BY_MEMBER,  # type: ignore[arg-type]
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class Resident:
     """What lives on the device for the whole study."""
@@ -120,21 +110,38 @@ def trade(engine: Engine, best: Best) -> tuple[Any, Any]:
         )
 
 
-def _by_member(function: Callable[..., Any], mesh: Mesh | None, out_specs: Any, *, extra: tuple[Any, ...] = ()) -> Callable[..., Any]:
-    """A population function that runs on every device with its own members; no collective is needed."""
+def _state_spec(state: PyTree) -> PyTree:
+    """Partition of a train state: every leaf by member, the replay by its second axis, the clock whole."""
+    special = {"replay": PartitionSpec(None, MEMBER_AXIS), "clock": _WHOLE}
+    return jax.tree_util.tree_map_with_path(lambda path, _: special.get(path[0].name, _BY_MEMBER), state)
+
+
+def _by_member(
+    function: Callable[..., Any], mesh: Mesh | None, state: PyTree, outs: tuple[Any, ...] = (), *, extra: tuple[Any, ...] = ()
+) -> Callable[..., Any]:
+    """A population function that runs on every device with its own members; no collective is needed.
+
+    Args:
+        function: (market, windows, members, state, *extra) -> state, or (state, *outs).
+        mesh: the devices; None for a single one.
+        state: a train state, for its structure.
+        outs: partitions of what the function returns beside the state.
+        extra: partitions of further arguments.
+    """
     if mesh is None:
         return function
-    return jax.shard_map(
-        function, mesh=mesh, in_specs=(_WHOLE, _WHOLE, _BY_MEMBER, _STATE_SPEC, *extra), out_specs=out_specs, check_vma=False
-    )
+    spec = _state_spec(state)
+    in_specs = (_WHOLE, _WHOLE, _BY_MEMBER, spec, *extra)
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=(spec, *outs) if outs else spec, check_vma=False)
 
 
 def _initial(study: Study, resident: Resident, mesh: Mesh | None) -> TrainState:
     make = functools.partial(initial_state, study.program)
+    shape = jax.eval_shape(make, resident.windows, resident.members)
     if mesh:
-        make = jax.shard_map(make, mesh=mesh, in_specs=(_WHOLE, _BY_MEMBER), out_specs=_STATE_SPEC, check_vma=False)
+        make = jax.shard_map(make, mesh=mesh, in_specs=(_WHOLE, _BY_MEMBER), out_specs=_state_spec(shape), check_vma=False)
     state = jax.jit(make)(resident.windows, resident.members)
-    fill = _by_member(functools.partial(phases.prefill, study.program), mesh, _STATE_SPEC)
+    fill = _by_member(functools.partial(phases.prefill, study.program), mesh, shape)
     return jax.block_until_ready(jax.jit(fill, donate_argnums=3)(resident.market, resident.windows, resident.members, state))
 
 
@@ -146,7 +153,7 @@ def _metric_specs() -> dict[str, PartitionSpec]:
 def _fused(
     study: Study, provide: Callable[[], Resident], resident: Resident, state: TrainState, mesh: Mesh | None
 ) -> Callable[..., Any]:
-    function = _by_member(functools.partial(phases.fused_epoch, study.program), mesh, (_STATE_SPEC, _metric_specs()))
+    function = _by_member(functools.partial(phases.fused_epoch, study.program), mesh, state, (_metric_specs(),))
     program = jax.jit(function, donate_argnums=3).lower(*_fixed(resident), state).compile()
 
     def run(state: TrainState) -> tuple[TrainState, dict[str, Any], PhaseTimes]:
@@ -169,9 +176,9 @@ def _phased(
     program = study.program
     fixed = _fixed(resident)
     by_member = {"loss": _BY_MEMBER, "q_mean": _BY_MEMBER}
-    collect_fn = _by_member(functools.partial(phases.collect_step, program), mesh, _STATE_SPEC)
-    learn_fn = _by_member(functools.partial(phases.learn_step, program), mesh, (_STATE_SPEC, by_member))
-    evaluate_fn = _by_member(_evaluated(program), mesh, (_STATE_SPEC, _metric_specs()), extra=(by_member,))
+    collect_fn = _by_member(functools.partial(phases.collect_step, program), mesh, state)
+    learn_fn = _by_member(functools.partial(phases.learn_step, program), mesh, state, (by_member,))
+    evaluate_fn = _by_member(_evaluated(program), mesh, state, (_metric_specs(),), extra=(by_member,))
     collect = jax.jit(collect_fn, donate_argnums=3).lower(*fixed, state).compile()
     learn = jax.jit(learn_fn, donate_argnums=3).lower(*fixed, state).compile()
     means_shape = jax.eval_shape(learn_fn, *fixed, state)[1]
