@@ -1,0 +1,92 @@
+"""The device tests: what only a real accelerator can show. Run with `pytest -m gpu` on a machine with a GPU."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support import planted_market, small_config
+from worlds import base, base_epoch, base_state, make_world
+
+from tidewalk.core import keys, trees
+from tidewalk.market.device import save_market
+from tidewalk.run import loop
+from tidewalk.train import epoch as phases
+from tidewalk.train.population import window_of
+from tidewalk.train.rollout import member_table, rollout, rollout_sequential
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def needs_gpu():
+    if jax.default_backend() != "gpu":
+        pytest.skip("no GPU here")
+
+
+def test_the_steady_state_epoch_moves_nothing_in_either_direction():
+    world, program = base(), base_epoch()
+    state, metrics = program(*world.fixed, base_state())
+    jax.block_until_ready(state)
+    with jax.transfer_guard("disallow_explicit"):
+        state, metrics = program(*world.fixed, state)
+        jax.block_until_ready(state)
+        with pytest.raises(Exception, match="transfer"):
+            np.asarray(metrics["loss"])  # on a GPU the guard also stops device to host: shown to fire
+
+
+def test_two_runs_of_the_epoch_give_the_same_bits():
+    first, again = (base_epoch()(*base().fixed, base_state())[0] for _ in range(2))
+    assert {k: v.tobytes() for k, v in trees.to_named(first).items()} == {k: v.tobytes() for k, v in trees.to_named(again).items()}
+
+
+def test_all_rollout_forms_take_the_same_positions_on_a_long_range():
+    data = planted_market(days=1200)
+    world = make_world(data=data, val_bars=200)
+    program = world.program
+    window = window_of(world.windows, jnp.int32(0))
+    params = program.agent.params(program.agent.init(keys.root_key(3)))
+
+    def positions(compose):
+        table = member_table(program.agent, program.env, params)
+        if compose == "sequential":
+            return rollout_sequential(program, world.market, window, window.test, table, bars=program.test_bars)
+        chosen = dataclasses.replace(program, compose=compose)
+        return rollout(chosen, world.market, window, window.test, table, bars=program.test_bars, with_path=True).positions
+
+    with jax.default_matmul_precision("float32"):
+        found = {compose: np.asarray(jax.jit(functools.partial(positions, compose))()) for compose in ("scan", "associative", "sequential")}
+    assert np.array_equal(found["scan"], found["associative"])
+    assert np.mean(found["scan"] != found["sequential"]) < 1e-3  # matrix products of other shapes may round a tie differently
+
+
+def test_no_loop_copies_the_replay_on_the_gpu():
+    function = functools.partial(phases.fused_epoch, base().program)
+    text = jax.jit(function, donate_argnums=3).lower(*base().fixed, base_state()).compile().as_text()
+    import re
+
+    loops = [line for line in text.splitlines() if re.search(r" while\(", line)]
+    assert loops
+    assert all("known_trip_count" in line for line in loops)
+    bodies = set(re.findall(r"body=%?([\w.\-]+)", text))
+    blocks = re.split(r"\n(?=%?[\w.\-]+ \(|ENTRY)", text)
+    inside = [block for block in blocks if any(re.match(rf"%?{re.escape(name)} ", block) for name in bodies)]
+    assert not [line for block in inside for line in block.splitlines() if re.search(r"= s32\[512,4,2\]\S* copy\(", line)]
+
+
+def test_a_study_on_the_gpu_repeats_to_the_byte_and_agrees_with_itself(tmp_path):
+    save_market(tmp_path / "market.npz", planted_market(days=182))
+    summaries = []
+    for name in ("a", "b"):
+        config = small_config(tmp_path / "market.npz", tmp_path / name / "run")
+        folder = loop.train(config)
+        summary = json.loads((folder / "summary.json").read_text())
+        assert summary["transfers"]["uploads"] == 1
+        assert summary["transfers"]["bytes_h2d_per_epoch"] == 0
+        summaries.append({k: v for k, v in summary.items() if k not in ("phases_ms", "compile_ms")})
+        policies = {p.name: p.read_bytes() for p in (folder / "policies").iterdir()}
+        summaries[-1]["policies"] = policies
+    assert summaries[0] == summaries[1]
