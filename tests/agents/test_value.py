@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rlax
 
 from tidewalk.agents.value import double_q_error, huber, n_step_return
 
@@ -13,6 +14,20 @@ def test_double_q_error_lets_the_online_network_select_and_the_target_value():
     selector = jnp.array([[2.0, 10.0, 1.0], [11.0, 20.0, 1.0]])
     errors = jax.vmap(double_q_error)(q_tm1, jnp.array([0, 1], jnp.int32), jnp.ones(2), jnp.array([0.0, 1.0]), value, selector)
     assert errors.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_double_q_error_and_its_gradient_are_those_of_rlax(seed):
+    keys = jax.random.split(jax.random.key(seed), 3)
+    tables = [jax.random.normal(key, (7, 4)) for key in keys]
+    action = jnp.arange(7, dtype=jnp.int32) % 4
+    reward, discount = jnp.linspace(-1, 1, 7), jnp.full(7, 0.9)
+
+    def total(function, q_tm1):
+        return jnp.sum(jax.vmap(function)(q_tm1, action, reward, discount, tables[1], tables[2]) ** 2)
+
+    for part in (total, lambda function, q: jax.grad(total, argnums=1)(function, q)):
+        np.testing.assert_allclose(part(double_q_error, tables[0]), part(rlax.double_q_learning, tables[0]), rtol=1e-5)
 
 
 # validity.md 2.1: rewards 1, 2, 4, gamma .5, bootstrap 8 -> 4; truncated after 2 steps with V = 10 -> 4.5

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 
-_RUNTIME = ("jax", "jaxlib", "equinox", "optax", "rlax", "numpy", "polars", "databento-dbn", "zstandard", "safetensors", "scipy", "plotly")
+_RUNTIME = ("jax", "jaxlib", "equinox", "optax", "numpy", "polars", "databento-dbn", "zstandard", "safetensors", "scipy", "plotly")
 _EXTRAS = {"cuda13": "jax_cuda13_plugin", "cluster": "ray", "sweep": "optuna", "export": "onnx", "gym": "gymnasium", "databento": "databento"}
 
 

@@ -21,7 +21,7 @@ from tidewalk.store import checkpoint, layout, results, trials
 from tidewalk.store.layout import RunFolder
 from tidewalk.train.population import TrainState
 
-_PACKAGES = ("tidewalk", "jax", "jaxlib", "equinox", "optax", "rlax", "numpy", "polars", "databento-dbn")
+_PACKAGES = ("tidewalk", "jax", "jaxlib", "equinox", "optax", "numpy", "polars", "databento-dbn")
 _PHASE_KEYS = (*PHASES, "total")
 LEDGER = "trials.jsonl"
 
