@@ -1,7 +1,8 @@
 """What residency is worth: the same study with its market resident, and freed and uploaded again at every epoch.
 
-The epoch is that of the starting point: 50 updates of batch 64, 64 collection lanes moving one bar per update, and a month of validation.
-Both trainers run the same compiled program, their epochs interleaved in one process; medians over the epochs after a warm-up.
+The epoch is that of the starting point: 50 updates of batch 64, 64 collection lanes moving one bar per update, and a
+month of validation. Both trainers run the same compiled program, their epochs interleaved in one process; medians over
+the epochs after a warm-up.
 
     python benchmarks/residency.py [--device gpu] [--epochs 30] [--months 24] [--json FILE]
 """
@@ -58,7 +59,10 @@ def measure(config: RunConfig, market, *, num_windows: int | None) -> dict:
     return {
         "members": study.num_members,
         "validation_bars": study.program.val_bars,
-        **{name: summary(times[name], (engine.uploads.nbytes - before[name]) / config.train.epochs, engine) for name, (engine, _) in trainers.items()},
+        **{
+            name: summary(times[name], (engine.uploads.nbytes - before[name]) / config.train.epochs, engine)
+            for name, (engine, _) in trainers.items()
+        },
     }
 
 
@@ -114,11 +118,17 @@ def show(results: dict) -> None:
     for case in results["cases"]:
         resident, again = case["resident"], case["re-uploading"]
         ratio = again["ms"]["total"] / resident["ms"]["total"]
-        print(f"{case['members']} member(s), validation {case['validation_bars']:,} bars: re-uploading / resident = {ratio:.2f}")
+        print(
+            f"{case['members']} member(s), validation {case['validation_bars']:,} bars: "
+            f"re-uploading / resident = {ratio:.2f}"
+        )
         for name in ("resident", "re-uploading"):
             row = case[name]
             parts = "  ".join(f"{key} {value:.3f}" for key, value in row["ms"].items() if value is not None)
-            print(f"  {name:<13} ms: {parts}  p10-p90 {row['ms_p10_p90'][0]:.2f}-{row['ms_p10_p90'][1]:.2f}  uploaded {row['uploaded_bytes_per_epoch']:,.0f} B/epoch")
+            print(
+                f"  {name:<13} ms: {parts}  p10-p90 {row['ms_p10_p90'][0]:.2f}-{row['ms_p10_p90'][1]:.2f}  "
+                f"uploaded {row['uploaded_bytes_per_epoch']:,.0f} B/epoch"
+            )
 
 
 if __name__ == "__main__":

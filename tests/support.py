@@ -39,11 +39,14 @@ def market_info(features: int, **changes: object) -> MarketInfo:
     return dataclasses.replace(info, **changes)
 
 
-def chain_market(sign: np.ndarray, move_ticks: int, bars_per_day: int, extra_features: int = 3, roll_at: int | None = None) -> MarketData:
+def chain_market(
+    sign: np.ndarray, move_ticks: int, bars_per_day: int, extra_features: int = 3, roll_at: int | None = None
+) -> MarketData:
     """Market whose close-to-close moves are `move_ticks * sign`; every open is the previous close.
 
-    The move that the decision of bar t earns is that of bar t+1. Feature 0 is the sign of bar t, the others are noise. Every day is a
-    session, weekends too. `roll_at`: bar from which the second contract is the front one, 100 ticks above the first.
+    The move that the decision of bar t earns is that of bar t+1. Feature 0 is the sign of bar t, the others are noise.
+    Every day is a session, weekends too. `roll_at`: bar from which the second contract is the front one, 100 ticks
+    above the first.
     """
     length = len(sign)
     close = 40_000 + np.cumsum(sign * move_ticks)
@@ -84,13 +87,22 @@ def planted_signs(length: int, persistence: float, seed: int = 0) -> np.ndarray:
     return np.cumprod(np.where(rng.random(length) < persistence, 1, -1))
 
 
-def planted_market(days: int, bars_per_day: int = 24, persistence: float = 0.7, move_ticks: int = 10, seed: int = 0) -> MarketData:
+def planted_market(
+    days: int, bars_per_day: int = 24, persistence: float = 0.7, move_ticks: int = 10, seed: int = 0
+) -> MarketData:
     return chain_market(planted_signs(days * bars_per_day, persistence, seed), move_ticks, bars_per_day)
 
 
 def small_config(data_dir: Path, out: Path | None = None, **train: object) -> RunConfig:
     """A study of 2/1/1/1 months on a prepared market, with a network of 16 units."""
-    settings = {"epochs": 2, "max_steps_per_epoch": 5, "seeds": 2, "lanes": 8, "replay_capacity": 512, "prefill_steps": 4} | train
+    settings = {
+        "epochs": 2,
+        "max_steps_per_epoch": 5,
+        "seeds": 2,
+        "lanes": 8,
+        "replay_capacity": 512,
+        "prefill_steps": 4,
+    } | train
     return RunConfig(
         data=DataConfig(data_dir=data_dir, symbol="ES.FUT"),
         windows=WindowConfig(train_months=2, val_months=1, test_months=1, step_months=1),

@@ -5,8 +5,8 @@ import functools
 
 import jax
 import numpy as np
-from support import planted_market
 
+from support import planted_market
 from tidewalk.agents import dqn
 from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.market.windows import Windows
@@ -35,7 +35,11 @@ def make_world(*, windows=2, seeds=2, config=None, env=None, data=None, cost=1.0
     env = env or EnvConfig()
     data = data or planted_market(days=50)
     size = len(data.move_ticks)
-    train, val, test = np.array([4, size // 2]), np.array([size // 2 + 5, size // 2 + 205]), np.array([size // 2 + 210, size - 3])
+    train, val, test = (
+        np.array([4, size // 2]),
+        np.array([size // 2 + 5, size // 2 + 205]),
+        np.array([size // 2 + 210, size - 3]),
+    )
     shift = np.arange(windows)[:, None]
     host = Windows(
         train=(train - shift * [0, 7]).astype(np.int32),

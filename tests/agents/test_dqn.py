@@ -137,13 +137,18 @@ def test_hard_target_is_copied_every_period_and_stays_a_branch_in_a_population()
     state = agent.init(keys.root_key(0))
     for number in range(4):
         state, _ = agent.learn(state, one_batch(), hyper, jnp.int32(number))
-        is_copied = all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(state.params), jax.tree.leaves(state.target), strict=True))
+        is_copied = all(
+            np.array_equal(a, b)
+            for a, b in zip(jax.tree.leaves(state.params), jax.tree.leaves(state.target), strict=True)
+        )
         assert is_copied == (number % 2 == 1)
     members = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), (state, one_batch(), hyper))
     mapped = jax.vmap(lambda s, b, h, n: agent.learn(s, b, h, n), in_axes=(0, 0, 0, None))
     assert "cond[" in str(jax.make_jaxpr(mapped)(*members, jnp.int32(0)))
     by_member = jax.vmap(lambda s, b, h, n: agent.learn(s, b, h, n))
-    assert "cond[" not in str(jax.make_jaxpr(by_member)(*members, jnp.arange(2, dtype=jnp.int32)))  # what the shared clock avoids
+    assert "cond[" not in str(
+        jax.make_jaxpr(by_member)(*members, jnp.arange(2, dtype=jnp.int32))
+    )  # what the shared clock avoids
 
 
 def test_gradients_are_clipped_to_the_global_norm():
@@ -175,7 +180,13 @@ def test_learning_rate_and_discount_are_leaves_of_one_program():
 
 @pytest.mark.parametrize(
     ("bad", "flag"),
-    [({"lr": 0.0}, "--lr"), ({"gamma": 1.5}, "--gamma"), ({"n_step": 0}, "--n-step"), ({"hidden": ()}, "--hidden"), ({"epsilon": -0.1}, "--epsilon")],
+    [
+        ({"lr": 0.0}, "--lr"),
+        ({"gamma": 1.5}, "--gamma"),
+        ({"n_step": 0}, "--n-step"),
+        ({"hidden": ()}, "--hidden"),
+        ({"epsilon": -0.1}, "--epsilon"),
+    ],
 )
 def test_values_that_cannot_train_are_refused_by_flag(bad, flag):
     with pytest.raises(ConfigError, match=flag):

@@ -12,7 +12,9 @@ def filled(slots: int, members: int, lanes: int, steps: int):
     lane = jnp.tile(jnp.arange(lanes, dtype=jnp.int32)[:, None], (1, members))
     member = jnp.tile(jnp.arange(members, dtype=jnp.int32)[None, :], (lanes, 1))
     for clock in range(steps):
-        rows = replay.pack(jnp.full((lanes, members), clock, jnp.int32), lane, member, jnp.full((lanes, members), clock % 5 == 0))
+        rows = replay.pack(
+            jnp.full((lanes, members), clock, jnp.int32), lane, member, jnp.full((lanes, members), clock % 5 == 0)
+        )
         store = replay.add(store, rows, jnp.int32(clock))
     return store
 

@@ -12,7 +12,9 @@ def test_double_q_error_lets_the_online_network_select_and_the_target_value():
     q_tm1 = jnp.array([[1.0, 1.0, 0.0], [1.0, 2.0, 0.0]])
     value = jnp.array([[99.0, 1.0, 98.0], [91.0, 2.0, 66.0]])
     selector = jnp.array([[2.0, 10.0, 1.0], [11.0, 20.0, 1.0]])
-    errors = jax.vmap(double_q_error)(q_tm1, jnp.array([0, 1], jnp.int32), jnp.ones(2), jnp.array([0.0, 1.0]), value, selector)
+    errors = jax.vmap(double_q_error)(
+        q_tm1, jnp.array([0, 1], jnp.int32), jnp.ones(2), jnp.array([0.0, 1.0]), value, selector
+    )
     assert errors.tolist() == [0.0, 1.0]
 
 
@@ -46,7 +48,8 @@ def test_n_step_targets_bootstrap_with_the_power_of_the_steps_taken(rewards, val
     assert float(total + discount * bootstrap) == target
 
 
-# validity.md 2.1: q(s) = w x, w = 1, x = x' = 1, r = 0, gamma = .9: the semi-gradient of 0.5 TD^2 is 0.1, 0.01 without stop_gradient
+# validity.md 2.1: q(s) = w x, w = 1, x = x' = 1, r = 0, gamma = .9: the semi-gradient of 0.5 TD^2 is 0.1, 0.01 without
+# stop_gradient
 def test_target_passes_no_gradient():
     def loss(w):
         q = jnp.array([w, w])

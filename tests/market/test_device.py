@@ -2,8 +2,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support import planted_market
 
+from support import planted_market
 from tidewalk.core.errors import DataError
 from tidewalk.market.device import load_market, save_market
 

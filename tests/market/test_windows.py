@@ -56,13 +56,21 @@ def test_a_partial_test_month_is_an_explicit_choice():
     with_partial = plan(trade_day, (11, 1, 1, 1), partial=True)
     assert len(with_partial.windows) == 4
     last = with_partial.windows[-1]
-    assert (last.test.first_day, last.test.last_day, last.is_partial_test) == (dt.date(2022, 4, 1), dt.date(2022, 4, 14), True)
+    assert (last.test.first_day, last.test.last_day, last.is_partial_test) == (
+        dt.date(2022, 4, 1),
+        dt.date(2022, 4, 14),
+        True,
+    )
     assert any("incomplete" in text for text in with_partial.warnings)
 
 
 def test_refusal_names_the_option_only_where_it_helps():
     trade_day = days("2013-10-07", "2013-12-20")
-    with pytest.raises(DataError, match=r"2 complete.*2013-12 is incomplete: the data end on 2013-12-20, its last session is 2013-12-31; --partial-test"):
+    with pytest.raises(
+        DataError,
+        match=r"2 complete.*2013-12 is incomplete: the data end on 2013-12-20, its last session is 2013-12-31; "
+        "--partial-test",
+    ):
         plan(trade_day, (1, 1, 1, 1))
     with pytest.raises(DataError) as refused:
         plan(days("2013-11-01", "2013-12-20"), (1, 1, 1, 1))
@@ -91,7 +99,8 @@ def test_no_decision_of_a_range_needs_a_price_after_it():
     ranges = decision_ranges(plan(trade_day, (2, 1, 1, 1)))
     windows = plan(trade_day, (2, 1, 1, 1)).windows
     for name, reach in (("train", 2), ("val", 1), ("test", 1)):
-        # train marks at the open of bar t+2; the last decision of validation and test only closes, at the open of bar t+1
+        # train marks at the open of bar t+2; the last decision of validation and test only closes, at the open of bar
+        # t+1
         last_price = ranges[name][:, 1] - 1 + reach
         assert (last_price == [getattr(w, name).stop - 1 for w in windows]).all()
 
@@ -117,7 +126,9 @@ def test_a_window_with_an_empty_month_is_left_out_with_a_warning():
 def test_scaler_reads_train_bars_only_and_a_constant_feature_is_not_divided_by():
     trade_day = months_of(6)
     rng = np.random.default_rng(0)
-    features = np.stack([rng.standard_normal(len(trade_day)) * 3 + 1, np.full(len(trade_day), 5.0)], axis=1).astype(np.float32)
+    features = np.stack([rng.standard_normal(len(trade_day)) * 3 + 1, np.full(len(trade_day), 5.0)], axis=1).astype(
+        np.float32
+    )
     moves = rng.integers(-9, 9, len(trade_day)).astype(np.int32)
     found = plan(trade_day, (2, 1, 1, 1), purge=3)
     fitted = fit_windows(found, features, moves)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from support import planted_market, small_config
 
+from support import planted_market, small_config
 from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError
 from tidewalk.market.device import save_market
 from tidewalk.run import loop
@@ -76,7 +76,9 @@ def test_figures_agree_with_one_another(finished):
     assert cash == pytest.approx(summary["oos"]["gross_usd"])
     members = results.read_members(run)
     seeds = [sum(row["seeds_net_usd"][seed] for row in summary["per_window"]) for seed in range(2)]
-    assert members.group_by("seed").agg(pl.col("test_net_usd").sum()).sort("seed")["test_net_usd"].to_list() == pytest.approx(seeds)
+    assert members.group_by("seed").agg(pl.col("test_net_usd").sum()).sort("seed")[
+        "test_net_usd"
+    ].to_list() == pytest.approx(seeds)
     for policy in equity["policy"].unique():
         assert equity.filter(pl.col("policy") == policy)["net_usd"].sum() <= summary["oracle"]["net_usd"] + 1e-6
 
@@ -94,7 +96,9 @@ def test_the_log_tells_phases_and_bytes(market_file, tmp_path, capsys):
 
 def test_profile_runs_the_phases_one_by_one_to_the_same_result(market_file, finished, tmp_path, capsys):
     config = small_config(market_file, tmp_path / "profiled")
-    folder = loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, profile=True, quiet=False)))
+    folder = loop.train(
+        dataclasses.replace(config, output=dataclasses.replace(config.output, profile=True, quiet=False))
+    )
     assert "· collect " in capsys.readouterr().err
     summary = results.read_summary(layout.open_run(folder))
     assert all(summary["phases_ms"][name] > 0 for name in ("init", "collect", "learn", "evaluate", "total"))

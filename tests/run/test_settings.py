@@ -2,8 +2,8 @@ import dataclasses
 import tomllib
 
 import pytest
-from support import small_config
 
+from support import small_config
 from tidewalk.core.errors import ConfigError
 from tidewalk.run.settings import config_hash, from_toml, to_toml
 
@@ -60,4 +60,6 @@ def test_default_purge_covers_the_targets_and_a_given_one_wins(tmp_path):
 
 def test_toml_holds_every_setting(tmp_path):
     values = tomllib.loads(to_toml(small_config(tmp_path / "m.npz", tmp_path / "run")))
-    assert set(values) == {"data", "model", "series", "windows", "env", "costs", "train", "dqn", "output"} - ({"series"} - set(values))
+    assert set(values) == {"data", "model", "series", "windows", "env", "costs", "train", "dqn", "output"} - (
+        {"series"} - set(values)
+    )

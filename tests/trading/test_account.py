@@ -3,8 +3,8 @@ from decimal import Decimal
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import chain_market, planted_signs
 
+from support import chain_market, planted_signs
 from tidewalk.trading.account import allowed, book, by_session, costs_usd, gross_usd, ledger
 from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import EnvConfig
@@ -23,7 +23,7 @@ PATHS = st.lists(st.integers(-2, 2), min_size=3, max_size=100)
 @settings(max_examples=60, deadline=None)
 @given(PATHS, st.integers(0, 15))
 def test_the_ledger_adds_up_to_the_book_exactly(path, first):
-    """Cash of all fills at their own prices = gross of the book; costs of all fills = costs of the book; the last position is flat."""
+    """Cash and costs of all fills at their own prices are those of the book; the last position is flat."""
     data = market()
     lots = allowed(data, EnvConfig(positions=2), first, np.array(path))
     account = book(data, first, lots)

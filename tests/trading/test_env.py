@@ -2,8 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import chain_market, planted_market, planted_signs
 
+from support import chain_market, planted_market, planted_signs
 from tidewalk.core.errors import ConfigError
 from tidewalk.market.device import CLOSING
 from tidewalk.trading import env as env_ops
@@ -24,7 +24,9 @@ def test_step_agrees_with_the_books_on_random_paths():
         account = book(data, 10, allowed(data, env, 10, wanted))
         bars = jnp.arange(10, 159)
         before = jnp.asarray(account.before_lots[:-1] + 2, jnp.int32)
-        taken = env_ops.step(env, market.move_ticks[bars], market.flags[bars], before, jnp.asarray(wanted[:-1] + 2, jnp.int32))
+        taken = env_ops.step(
+            env, market.move_ticks[bars], market.flags[bars], before, jnp.asarray(wanted[:-1] + 2, jnp.int32)
+        )
         assert np.array_equal(taken.gross_ticks, account.gross_ticks[:-1])
         assert np.array_equal(taken.sides, account.sides[:-1])
         assert np.array_equal(env_ops.lots(env, taken.position), account.after_lots[:-1])

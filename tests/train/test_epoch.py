@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import base, base_epoch, base_state, fresh, make_world
 
 from tidewalk.agents.dqn import DQNConfig
 from tidewalk.core import trees
 from tidewalk.train import epoch as phases
+from worlds import base, base_epoch, base_state, fresh, make_world
 
 
 def run(members=None):
-    """State and metrics after one epoch of the base world, with other members where given (their number may not change)."""
+    """State and metrics after one epoch of the base world, with other members (as many) where given."""
     world = base() if members is None else dataclasses.replace(base(), members=members)
     start = base_state() if members is None else fresh(world)
     return base_epoch()(*world.fixed, start)
@@ -45,10 +45,14 @@ def test_a_member_alone_is_the_member_in_the_population():
     """To float tolerance: a batched matrix product may round differently from a single one."""
     together, _ = run()
     index = 2
-    alone_world = dataclasses.replace(base(), members=jax.tree.map(lambda leaf: leaf[index : index + 1], base().members))
+    alone_world = dataclasses.replace(
+        base(), members=jax.tree.map(lambda leaf: leaf[index : index + 1], base().members)
+    )
     alone, _ = jax.jit(functools.partial(phases.fused_epoch, base().program))(*alone_world.fixed, fresh(alone_world))
     for name, array in trees.to_named(trees.member(together.agent, index)).items():
-        np.testing.assert_allclose(array, trees.to_named(trees.member(alone.agent, 0))[name], rtol=2e-4, atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(
+            array, trees.to_named(trees.member(alone.agent, 0))[name], rtol=2e-4, atol=2e-5, err_msg=name
+        )
     assert np.array_equal(together.replay[:, index, 0], alone.replay[:, 0, 0])
 
 
@@ -70,7 +74,9 @@ def test_phases_called_one_by_one_are_the_fused_epoch():
         state = collect(*world.fixed, state)
         state, means = learn(*world.fixed, state)
         losses.append(means["loss"])
-    state, score = jax.jit(functools.partial(phases.evaluate_step, program))(*world.fixed, state, jnp.mean(jnp.stack(losses), axis=0))
+    state, score = jax.jit(functools.partial(phases.evaluate_step, program))(
+        *world.fixed, state, jnp.mean(jnp.stack(losses), axis=0)
+    )
     for name, array in trees.to_named(together.agent).items():
         np.testing.assert_allclose(array, trees.to_named(state.agent)[name], rtol=2e-4, atol=2e-5, err_msg=name)
     np.testing.assert_array_equal(together.replay, state.replay)
@@ -99,7 +105,9 @@ def test_a_diverged_member_is_marked_keeps_its_earlier_best_and_disturbs_nobody(
     after, _ = program(*world.fixed, poisoned)
     assert after.is_alive.tolist() == [True, False, True, True]
     assert after.best.epoch[1] == state.best.epoch[1]
-    np.testing.assert_array_equal(trees.member(after.best.params, 1).layers[0].weight, trees.member(state.best.params, 1).layers[0].weight)
+    np.testing.assert_array_equal(
+        trees.member(after.best.params, 1).layers[0].weight, trees.member(state.best.params, 1).layers[0].weight
+    )
     for index in (0, 2, 3):
         assert as_bytes(trees.member(after.agent, index)) == as_bytes(trees.member(healthy.agent, index))
 
@@ -152,7 +160,9 @@ def test_the_copy_detector_sees_a_copy():
 
     start, rows = jnp.zeros((512, 4, 2), jnp.int32), jnp.arange(5, dtype=jnp.int32)
     text = jax.jit(lambda x: jax.lax.scan(body, x, rows)[0], donate_argnums=0).lower(start).compile().as_text()
-    assert any(re.search(r"= s32\[512,4,2\]\S* copy\(", line) for block in loop_bodies(text) for line in block.splitlines())
+    assert any(
+        re.search(r"= s32\[512,4,2\]\S* copy\(", line) for block in loop_bodies(text) for line in block.splitlines()
+    )
 
 
 def test_every_loop_has_a_known_trip_count(hlo):

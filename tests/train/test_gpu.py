@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import planted_market, small_config
-from worlds import base, base_epoch, base_state, make_world
 
+from support import planted_market, small_config
 from tidewalk.core import keys, trees
 from tidewalk.market.device import save_market
 from tidewalk.run import loop
 from tidewalk.train import epoch as phases
 from tidewalk.train.population import window_of
 from tidewalk.train.rollout import member_table, rollout, rollout_sequential
+from worlds import base, base_epoch, base_state, make_world
 
 pytestmark = pytest.mark.gpu
 
@@ -40,7 +40,9 @@ def test_the_steady_state_epoch_moves_nothing_in_either_direction():
 
 def test_two_runs_of_the_epoch_give_the_same_bits():
     first, again = (base_epoch()(*base().fixed, base_state())[0] for _ in range(2))
-    assert {k: v.tobytes() for k, v in trees.to_named(first).items()} == {k: v.tobytes() for k, v in trees.to_named(again).items()}
+    assert {k: v.tobytes() for k, v in trees.to_named(first).items()} == {
+        k: v.tobytes() for k, v in trees.to_named(again).items()
+    }
 
 
 def test_all_rollout_forms_take_the_same_positions_on_a_long_range():
@@ -55,12 +57,19 @@ def test_all_rollout_forms_take_the_same_positions_on_a_long_range():
         if compose == "sequential":
             return rollout_sequential(program, world.market, window, window.test, table, bars=program.test_bars)
         chosen = dataclasses.replace(program, compose=compose)
-        return rollout(chosen, world.market, window, window.test, table, bars=program.test_bars, with_path=True).positions
+        return rollout(
+            chosen, world.market, window, window.test, table, bars=program.test_bars, with_path=True
+        ).positions
 
     with jax.default_matmul_precision("float32"):
-        found = {compose: np.asarray(jax.jit(functools.partial(positions, compose))()) for compose in ("scan", "associative", "sequential")}
+        found = {
+            compose: np.asarray(jax.jit(functools.partial(positions, compose))())
+            for compose in ("scan", "associative", "sequential")
+        }
     assert np.array_equal(found["scan"], found["associative"])
-    assert np.mean(found["scan"] != found["sequential"]) < 1e-3  # matrix products of other shapes may round a tie differently
+    assert (
+        np.mean(found["scan"] != found["sequential"]) < 1e-3
+    )  # matrix products of other shapes may round a tie differently
 
 
 def test_no_loop_copies_the_replay_on_the_gpu():
@@ -74,7 +83,9 @@ def test_no_loop_copies_the_replay_on_the_gpu():
     bodies = set(re.findall(r"body=%?([\w.\-]+)", text))
     blocks = re.split(r"\n(?=%?[\w.\-]+ \(|ENTRY)", text)
     inside = [block for block in blocks if any(re.match(rf"%?{re.escape(name)} ", block) for name in bodies)]
-    assert not [line for block in inside for line in block.splitlines() if re.search(r"= s32\[512,4,2\]\S* copy\(", line)]
+    assert not [
+        line for block in inside for line in block.splitlines() if re.search(r"= s32\[512,4,2\]\S* copy\(", line)
+    ]
 
 
 def test_a_study_on_the_gpu_repeats_to_the_byte_and_agrees_with_itself(tmp_path):

@@ -3,8 +3,8 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import chain_market, planted_market, planted_signs
 
+from support import chain_market, planted_market, planted_signs
 from tidewalk.trading.account import allowed, book
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train.baselines import NAMES, baseline_book, timing_percentile
@@ -43,7 +43,12 @@ def test_hindsight_of_the_alternating_market_is_the_closed_form(cost, mean):
 def test_no_policy_beats_the_hindsight_bound():
     data = planted_market(days=20)
     env = EnvConfig()
-    bound = np.asarray(hindsight(env, data.on_device(), jnp.array([[0, 470]], jnp.int32), jnp.float32(1.0), bars=470)[0], np.int64) - 1
+    bound = (
+        np.asarray(
+            hindsight(env, data.on_device(), jnp.array([[0, 470]], jnp.int32), jnp.float32(1.0), bars=470)[0], np.int64
+        )
+        - 1
+    )
     best = net_ticks(data, 0, bound, 1.0)
     rng = np.random.default_rng(0)
     others = [allowed(data, env, 0, rng.integers(-1, 2, 470)) for _ in range(50)]
@@ -92,7 +97,9 @@ def test_random_timing_of_an_unskilled_policy_is_uniform():
     data = chain_market(planted_signs(3000, 0.5, seed=9), 3, bars_per_day=24)
     rng = np.random.default_rng(2)
     ranks = [
-        timing_percentile(data, [book(data, 0, allowed(data, EnvConfig(), 0, np.repeat(rng.integers(-1, 2, 250), 10)))], draws=200)
+        timing_percentile(
+            data, [book(data, 0, allowed(data, EnvConfig(), 0, np.repeat(rng.integers(-1, 2, 250), 10)))], draws=200
+        )
         for _ in range(60)
     ]
     assert 0.35 < np.mean(ranks) < 0.65

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import chain_market, planted_signs
 
+from support import chain_market, planted_signs
 from tidewalk.agents import replay
 from tidewalk.core import keys
 from tidewalk.trading.account import allowed, book
@@ -31,7 +31,15 @@ def test_all_forms_of_a_greedy_rollout_take_the_same_positions(world_factory, mo
     table = member_table(agent, env, params)
     bars = world.program.test_bars
     forms = [
-        rollout(dataclasses.replace(world.program, compose=compose), world.market, window, window.test, table, bars=bars, with_path=True)
+        rollout(
+            dataclasses.replace(world.program, compose=compose),
+            world.market,
+            window,
+            window.test,
+            table,
+            bars=bars,
+            with_path=True,
+        )
         for compose in ("scan", "associative")
     ]
     reference = rollout_sequential(world.program, world.market, window, window.test, table, bars=bars)

@@ -10,7 +10,7 @@ from tidewalk.core.arrays import Array, Float32, Key, PyTree
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-    """An algorithm bound to its sizes. `Params`, `State` and `Hyper` are pytrees of arrays that only the agent looks into."""
+    """An algorithm bound to its sizes. State, parameters and hyper-parameters are pytrees that only it looks into."""
 
     init: Callable[[Key[Array, ""]], PyTree]
     """key -> state"""

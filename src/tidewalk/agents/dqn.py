@@ -1,4 +1,7 @@
-"""Double DQN with a duelling network, n-step targets, Huber loss and Adam (Mnih 2015; van Hasselt 2016; Wang 2016; Hessel 2018)."""
+"""Double DQN with a duelling network, n-step targets, Huber loss and Adam.
+
+Sources: Mnih et al. 2015; van Hasselt et al. 2016; Wang et al. 2016; Hessel et al. 2018.
+"""
 
 import dataclasses
 import functools
@@ -53,14 +56,14 @@ class DQNConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
-        ranges = {
-            "lr": (0.0, 1.0), "gamma": (0.0, 1.0), "tau": (0.0, 1.0), "epsilon": (-1e-12, 1.0), "epsilon_start": (-1e-12, 1.0),
-            "epsilon_decay_frac": (-1e-12, 1.0), "huber_delta": (0.0, 1e9), "max_grad_norm": (0.0, 1e9), "adam_eps": (0.0, 1.0),
-        }  # fmt: skip
-        for name, (above, most) in ranges.items():
-            value = getattr(self, name)
-            if not above < value <= most:
-                raise ConfigError(f"--{name.replace('_', '-')} is {value}; it must be above {max(above, 0):g} and at most {most:g}.")
+        for name in ("lr", "gamma", "tau", "huber_delta", "max_grad_norm", "adam_eps"):
+            most = 1e9 if name in ("huber_delta", "max_grad_norm") else 1.0
+            if not 0.0 < getattr(self, name) <= most:
+                flag = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{flag} is {getattr(self, name)}; it must be above 0 and at most {most:g}.")
+        for name in ("epsilon", "epsilon_start", "epsilon_decay_frac"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be from 0 to 1.")
         for name in ("n_step", "batch_size", "updates_per_step", "target_period"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be 1 or more.")
@@ -124,7 +127,7 @@ def make_dqn(config: DQNConfig, observation_size: int, num_actions: int) -> Agen
 
 def init(config: DQNConfig, observation_size: int, num_actions: int, key: Key[Array, ""]) -> DQNState:
     """A fresh learner; the target network starts as a copy of the online network."""
-    params = DuellingMLP(key, observation_size, config.hidden, num_actions)
+    params: Any = DuellingMLP(key, observation_size, config.hidden, num_actions)
     return DQNState(params=params, target=jax.tree.map(jnp.copy, params), optimizer=_optimizer(config).init(params))
 
 
@@ -133,12 +136,16 @@ def q_values(params: DuellingMLP, observation: Float32[Array, "D"]) -> Float32[A
     return params(observation)
 
 
-def loss(config: DQNConfig, params: DuellingMLP, target: DuellingMLP, batch: Transition) -> tuple[Array, dict[str, Any]]:
+def loss(
+    config: DQNConfig, params: DuellingMLP, target: DuellingMLP, batch: Transition
+) -> tuple[Array, dict[str, Any]]:
     """Mean Huber loss of the double-Q errors of a batch `[B]`, and the mean value of the actions taken."""
     q_tm1 = jax.vmap(params)(batch.observation_tm1)
     q_t_selector = jax.vmap(params)(batch.observation_t)
     q_t_value = jax.vmap(target)(batch.observation_t)
-    errors = jax.vmap(double_q_error)(q_tm1, batch.action_tm1, batch.reward_t, batch.discount_t, q_t_value, q_t_selector)
+    errors = jax.vmap(double_q_error)(
+        q_tm1, batch.action_tm1, batch.reward_t, batch.discount_t, q_t_value, q_t_selector
+    )
     return jnp.mean(huber(errors, config.huber_delta)), {"q_mean": jnp.mean(q_tm1)}
 
 
@@ -157,7 +164,9 @@ def learn(
     Returns:
         The learner after the update, and the metrics `loss` and `q_mean` before it.
     """
-    (value, aux), gradients = jax.value_and_grad(functools.partial(loss, config), has_aux=True)(state.params, state.target, batch)
+    (value, aux), gradients = jax.value_and_grad(functools.partial(loss, config), has_aux=True)(
+        state.params, state.target, batch
+    )
     direction, optimizer = _optimizer(config).update(gradients, state.optimizer)
     params = jax.tree.map(lambda p, d: p - hyper.lr * d, state.params, direction)
     target = _move_target(config, state.target, params, hyper.tau, updates + 1)

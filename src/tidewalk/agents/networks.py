@@ -1,4 +1,4 @@
-"""Networks as equinox modules whose leaves are all arrays, so that a population is the same module with a leading member axis."""
+"""Networks as equinox modules whose leaves are all arrays: a population is the same module, members first."""
 
 import equinox as eqx
 import jax

@@ -1,8 +1,9 @@
 """Index-only replay of a population: a transition is two int32 words, because the market does not answer back.
 
-One packed record array `[C, M, 2]` with a ring cursor that all members share: a vector step writes E contiguous rows, a sample is one
-gather. Rewards and observations are computed again from the resident market. Word 0 is the bar; word 1 packs position, action and the
-flag of a lane's first step after a restart. Separate buffers per field made XLA copy whole buffers in every iteration.
+One packed record array `[C, M, 2]` with a ring cursor that all members share: a vector step writes E contiguous rows, a
+sample is one gather. Rewards and observations are computed again from the resident market. Word 0 is the bar; word 1
+packs position, action and the flag of a lane's first step after a restart. Separate buffers per field made XLA copy
+whole buffers in every iteration.
 
 The cursor and the fill level are functions of the shared clock (vector steps stored so far), so they are not stored.
 """
@@ -23,7 +24,10 @@ def empty(capacity: int, members: int) -> Int32[Array, "C M 2"]:
 
 
 def pack(
-    bar: Int32[Array, "*batch"], position: Int32[Array, "*batch"], action: Int32[Array, "*batch"], is_fresh: Bool[Array, "*batch"]
+    bar: Int32[Array, "*batch"],
+    position: Int32[Array, "*batch"],
+    action: Int32[Array, "*batch"],
+    is_fresh: Bool[Array, "*batch"],
 ) -> Int32[Array, "*batch 2"]:
     """Records of one-step transitions; `is_fresh` marks the first step of a lane after a restart."""
     word = position | (action << _ACTION_SHIFT) | (is_fresh.astype(jnp.int32) << _FRESH_SHIFT)

@@ -58,4 +58,4 @@ def _plain(leaf: HostOrDevice) -> HostOrDevice:
 
 
 def _typed(like: HostOrDevice, host: np.ndarray) -> HostOrDevice:
-    return jax.random.wrap_key_data(host, impl=jax.random.key_impl(like)) if _is_key(like) else host
+    return jax.random.wrap_key_data(jnp.asarray(host), impl=jax.random.key_impl(like)) if _is_key(like) else host

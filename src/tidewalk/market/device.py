@@ -10,6 +10,7 @@ import json
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ TRADABLE = 1
 LAST_OF_SESSION = 2
 """The bar is the last of its session; its decision fills at the next session's open."""
 ROLL = 4
-"""The next fill changes the contract: the old one is closed and the new one opened, two sides of cost per lot held over."""
+"""The next fill changes the contract: the old one is closed, the new one opened, two sides per lot held over."""
 GAP = 8
 """The move of this decision spans a hole in the data longer than `GAP_MINUTES` that is not a session break."""
 CLOSING = 16
@@ -54,7 +55,7 @@ class Market:
     """Immutable market on the device: everything an environment needs. Uploaded once per study."""
 
     move_ticks: Int32[HostOrDevice, "T"]
-    """Change of the executable price, within the contract held, from the fill of decision t to the fill of decision t+1."""
+    """Change of the executable price, within the contract held, from the fill of decision t to that of decision t+1."""
     flags: Int32[HostOrDevice, "T"]
     """Bit set of TRADABLE, LAST_OF_SESSION, ROLL, GAP, CLOSING."""
     features: Float32[HostOrDevice, "T F"]
@@ -93,7 +94,7 @@ class MarketInfo:
 
 @dataclasses.dataclass(frozen=True)
 class MarketData:
-    """Host form of a prepared market. Arrays `[T]` but for `features [T, F]`; times stay int64 and never reach the device."""
+    """Host form of a prepared market. Arrays `[T]` but for `features [T, F]`; times never reach the device."""
 
     move_ticks: np.ndarray
     flags: np.ndarray
@@ -121,12 +122,14 @@ class MarketData:
         if bad.size:
             row, column = bad[0]
             name = self.info.feature_names[column]
-            raise DataError(f"Feature {name!r} is not finite at bar {row} ({np.datetime64(int(self.ts_ns[row]), 'ns')}Z).")
+            raise DataError(
+                f"Feature {name!r} is not finite at bar {row} ({np.datetime64(int(self.ts_ns[row]), 'ns')}Z)."
+            )
         reach = int(np.abs(self.move_ticks.astype(np.int64)).sum())
         if reach >= 2**31:
             raise DataError(
-                f"The moves of {self.info.symbol} add up to {reach} ticks of {self.info.tick_e9 / 1e9:g}, more than the 2147483647 "
-                "that int32 accounting can hold. Give a coarser --tick, or fewer bars."
+                f"The moves of {self.info.symbol} add up to {reach} ticks of {self.info.tick_e9 / 1e9:g}, above the "
+                "2147483647 that int32 accounting can hold. Give a coarser --tick, or fewer bars."
             )
 
     @property
@@ -158,8 +161,10 @@ def load_market(path: Path) -> MarketData:
             arrays = {name: archive[name] for name in _ARRAYS}
             info = json.loads(str(archive["info"]))
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path.name} is not a readable prepared market (.npz): {error}. Prepare it again from the data files.") from error
+        raise DataError(
+            f"{path.name} is not a readable prepared market (.npz): {error}. Prepare it again from the data files."
+        ) from error
     if info.pop("format", None) != _FORMAT:
         raise DataError(f"{path.name} has another market format than {_FORMAT}. Prepare it again from the data files.")
-    tuples = {name: tuple(value) if isinstance(value, list) else value for name, value in info.items()}
+    tuples: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in info.items()}
     return MarketData(**arrays, info=MarketInfo(**tuples))

@@ -1,7 +1,7 @@
 """Calendar walk-forward windows: train, validation and test months as half-open bar ranges.
 
-Months are calendar months of trade dates, counted from the month of the first bar. A month is complete when the data reach its last
-session. Purging shortens train and validation, never test.
+Months are calendar months of trade dates, counted from the month of the first bar. A month is complete when the data
+reach its last session. Purging shortens train and validation, never test.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class WindowConfig:
     partial_test: bool = False
     """Accept a last window whose test months are not complete."""
     purge_bars: int | None = None
-    """Bars dropped at the end of train and validation; default: n-step + 1, so that no target reads a price of the next range."""
+    """Bars dropped at the end of train and validation; default n-step + 1: no target reads into the next range."""
 
     def __post_init__(self) -> None:
         """Refuse lengths that make no window."""
@@ -43,8 +43,8 @@ class WindowConfig:
                 raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be 1 or more.")
         if self.step_months < self.test_months:
             raise ConfigError(
-                f"--step-months {self.step_months} is less than --test-months {self.test_months}: test months would be traded and counted "
-                f"twice. Use --step-months {self.test_months} or more."
+                f"--step-months {self.step_months} is less than --test-months {self.test_months}: test months would be "
+                f"traded and counted twice. Use --step-months {self.test_months} or more."
             )
         if self.purge_bars is not None and self.purge_bars < 0:
             raise ConfigError(f"--purge-bars is {self.purge_bars}; it must be 0 or more.")
@@ -116,7 +116,9 @@ def month_name(index: int) -> str:
     return f"{index // 12:04d}-{index % 12 + 1:02d}"
 
 
-def plan_windows(trade_day: np.ndarray, sessions_rule: str, config: WindowConfig, *, purge_bars: int, first_usable: int) -> WindowPlan:
+def plan_windows(
+    trade_day: np.ndarray, sessions_rule: str, config: WindowConfig, *, purge_bars: int, first_usable: int
+) -> WindowPlan:
     """Walk-forward windows of a series of bars.
 
     Args:
@@ -127,7 +129,8 @@ def plan_windows(trade_day: np.ndarray, sessions_rule: str, config: WindowConfig
         first_usable: first bar with defined features; a train range starts no earlier.
 
     Returns:
-        floor((complete months - (train + val + test)) / step) + 1 windows, one more with `partial_test` where an incomplete month allows it.
+        floor((complete months - (train + val + test)) / step) + 1 windows, one more with `partial_test` where an
+        incomplete month allows it.
 
     Raises:
         DataError: not enough history, with the arithmetic.
@@ -142,28 +145,43 @@ def plan_windows(trade_day: np.ndarray, sessions_rule: str, config: WindowConfig
         raise DataError(_too_short(first_month, last_month, complete, last_day, last_session, config))
     notes, warnings, windows = [], [], []
     for start in starts:
-        window = _one_window(months, trade_day, first_month + start, len(windows), config, purge_bars, first_usable, complete + first_month)
-        thin = _thin_range(window)
+        window = _one_window(
+            months,
+            trade_day,
+            first_month + start,
+            len(windows),
+            config,
+            purge_bars,
+            first_usable,
+            complete + first_month,
+        )
+        thin, test_month = _thin_range(window), first_month + start + config.train_months + config.val_months
         if thin:
-            warnings.append(f"The window that tests {month_name(first_month + start + config.train_months + config.val_months)} is left out: {thin}.")
+            warnings.append(f"The window that tests {month_name(test_month)} is left out: {thin}.")
         else:
             windows.append(window)
     if not windows:
         raise DataError("No window is left: " + " ".join(warnings))
     if config.step_months > config.test_months:
         uncovered = config.step_months - config.test_months
-        notes.append(f"Between test ranges {uncovered} month(s) are not traded (--step-months {config.step_months} > --test-months {config.test_months}).")
+        notes.append(
+            f"Between test ranges {uncovered} month(s) are not traded (--step-months {config.step_months} > "
+            f"--test-months {config.test_months})."
+        )
     if windows[-1].is_partial_test:
-        warnings.append(f"The last test range is incomplete: the data end on {last_day}, the month's last session is {last_session}.")
+        warnings.append(
+            f"The last test range is incomplete: the data end on {last_day}, the month's last session is "
+            f"{last_session}."
+        )
     return WindowPlan(tuple(windows), purge_bars, tuple(notes), tuple(warnings))
 
 
 def decision_ranges(plan: WindowPlan) -> dict[str, np.ndarray]:
     """Decision ranges `[W, 2]` int32 of train, val and test.
 
-    A decision of bar t fills at the open of bar t+1 and is marked at the open of bar t+2. In train, over bars `[a, b)`, decisions stop
-    before bar b-2: lanes are truncated there and bootstrap. In validation and test the last decision, of bar b-2, closes the position at
-    the open of bar b-1.
+    A decision of bar t fills at the open of bar t+1 and is marked at the open of bar t+2. In train, over bars `[a, b)`,
+    decisions stop before bar b-2: lanes are truncated there and bootstrap. In validation and test the last decision, of
+    bar b-2, closes the position at the open of bar b-1.
     """
     last = {"train": 2, "val": 1, "test": 1}
     return {
@@ -220,7 +238,14 @@ def _window_starts(complete: int, present: int, config: WindowConfig) -> list[in
 
 
 def _one_window(
-    months: np.ndarray, trade_day: np.ndarray, start: int, index: int, config: WindowConfig, purge: int, first_usable: int, complete_stop: int
+    months: np.ndarray,
+    trade_day: np.ndarray,
+    start: int,
+    index: int,
+    config: WindowConfig,
+    purge: int,
+    first_usable: int,
+    complete_stop: int,
 ) -> Window:
     edges = np.cumsum([start, config.train_months, config.val_months, config.test_months])
     bars = np.searchsorted(months, edges)
@@ -246,20 +271,31 @@ def _thin_range(window: Window) -> str | None:
     for name in ("train", "val", "test"):
         bars = getattr(window, name).bars
         if bars < _MIN_DECISIONS + 2:
-            return f"its {name} range holds {bars} bars after warm-up and purge, at least {_MIN_DECISIONS + 2} are needed"
+            return (
+                f"its {name} range holds {bars} bars after warm-up and purge, at least {_MIN_DECISIONS + 2} are needed"
+            )
     return None
 
 
-def _too_short(first: int, last: int, complete: int, last_day: dt.date, last_session: dt.date, config: WindowConfig) -> str:
+def _too_short(
+    first: int, last: int, complete: int, last_day: dt.date, last_session: dt.date, config: WindowConfig
+) -> str:
     need = config.train_months + config.val_months + config.test_months
     text = (
-        f"Not enough history: the data hold {complete} complete month(s) ({month_name(first)} to {month_name(first + complete - 1)})"
+        f"Not enough history: the data hold {complete} complete month(s) ({month_name(first)} to "
+        f"{month_name(first + complete - 1)})"
         if complete
         else f"Not enough history: the data hold no complete month ({month_name(first)} only)"
     )
-    text += f", a window needs train {config.train_months} + val {config.val_months} + test {config.test_months} = {need}."
+    text += (
+        f", a window needs train {config.train_months} + val {config.val_months} + test {config.test_months} = {need}."
+    )
     if last_day < last_session:
         text += f" {month_name(last)} is incomplete: the data end on {last_day}, its last session is {last_session}"
         partial = dataclasses.replace(config, partial_test=True)
-        text += "; --partial-test accepts it as the last test month." if _window_starts(complete, last - first + 1, partial) else "."
+        text += (
+            "; --partial-test accepts it as the last test month."
+            if _window_starts(complete, last - first + 1, partial)
+            else "."
+        )
     return text + " Give more data, or fewer months."

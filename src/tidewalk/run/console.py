@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,7 +20,7 @@ class Reporter:
 
 
 @contextlib.contextmanager
-def reporter(epochs: int, done: int, *, quiet: bool) -> Iterator[Reporter]:
+def reporter(epochs: int, done: int, *, quiet: bool) -> Generator[Reporter, None, None]:
     """A reporter fit for where standard error goes."""
     console = Console(stderr=True)
     if quiet:
@@ -37,5 +37,11 @@ def reporter(epochs: int, done: int, *, quiet: bool) -> Iterator[Reporter]:
 
 
 def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[status]}"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, console=console)

@@ -23,6 +23,8 @@ from tidewalk.train import epoch as phases
 from tidewalk.train.population import Best, Members, TrainState, initial_state, make_members
 
 _WHOLE, _BY_MEMBER = PartitionSpec(), PartitionSpec(MEMBER_AXIS)
+
+
 @dataclasses.dataclass(frozen=True)
 class Resident:
     """What lives on the device for the whole study."""
@@ -49,7 +51,8 @@ def start(study: Study, *, is_resident: bool = True) -> tuple[Engine, TrainState
 
     Args:
         study: the planned study.
-        is_resident: False frees the market and uploads it again at every epoch: the trainer that tidewalk is measured against.
+        is_resident: False frees the market and uploads it again at every epoch: the trainer that tidewalk is measured
+        against.
     """
     uploads = Uploads()
     mesh = mesh_ops.member_mesh(study.num_members)
@@ -65,13 +68,17 @@ def start(study: Study, *, is_resident: bool = True) -> tuple[Engine, TrainState
 
 
 def upload_study(study: Study, uploads: Uploads, mesh: Mesh | None) -> Resident:
-    """The one upload: market and windows of the whole study in a single counted call; members are made on the device."""
+    """The one upload: market and windows of the study in a single counted call; members are made on the device."""
     placement = NamedSharding(mesh, _WHOLE) if mesh else None
     market, windows = mesh_ops.upload((study.market.on_device(), study.windows), uploads, placement)
     config = study.config
     total_steps = config.train.epochs * config.train.max_steps_per_epoch
     members = make_members(
-        study.num_windows, config.train.seeds, config.train.seed, study.costs.side_ticks, dqn.hyper(config.dqn, total_steps)
+        study.num_windows,
+        config.train.seeds,
+        config.train.seed,
+        study.costs.side_ticks,
+        dqn.hyper(config.dqn, total_steps),
     )
     if mesh:
         members = jax.device_put(members, NamedSharding(mesh, _BY_MEMBER))
@@ -88,14 +95,14 @@ def _reuploading(study: Study, uploads: Uploads, mesh: Mesh | None, first: Resid
     return provide
 
 
-def restore(engine: Engine, state: TrainState, arrays: dict[str, Any]) -> TrainState:
+def restore(state: TrainState, arrays: dict[str, Any]) -> TrainState:
     """The train state of a checkpoint, placed as `state` is."""
     host = trees.from_named(state, arrays)
     return jax.tree.map(lambda like, value: jax.device_put(value, like.sharding), state, host)
 
 
 def trade(engine: Engine, best: Best) -> tuple[Any, Any]:
-    """Positions over the test months, on the host: of every member `[M, H]`, and of the seed ensemble of every window `[W, H]`."""
+    """Positions over the test months, on the host: of every member `[M, H]`, and of each window's ensemble `[W, H]`."""
     from tidewalk.train.evaluate import trade_ensembles, trade_members
 
     study, resident = engine.study, engine.resident
@@ -117,7 +124,12 @@ def _state_spec(state: PyTree) -> PyTree:
 
 
 def _by_member(
-    function: Callable[..., Any], mesh: Mesh | None, state: PyTree, outs: tuple[Any, ...] = (), *, extra: tuple[Any, ...] = ()
+    function: Callable[..., Any],
+    mesh: Mesh | None,
+    state: PyTree,
+    outs: tuple[Any, ...] = (),
+    *,
+    extra: tuple[Any, ...] = (),
 ) -> Callable[..., Any]:
     """A population function that runs on every device with its own members; no collective is needed.
 
@@ -132,22 +144,28 @@ def _by_member(
         return function
     spec = _state_spec(state)
     in_specs = (_WHOLE, _WHOLE, _BY_MEMBER, spec, *extra)
-    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=(spec, *outs) if outs else spec, check_vma=False)
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=(spec, *outs) if outs else spec, check_vma=False
+    )
 
 
 def _initial(study: Study, resident: Resident, mesh: Mesh | None) -> TrainState:
     make = functools.partial(initial_state, study.program)
     shape = jax.eval_shape(make, resident.windows, resident.members)
     if mesh:
-        make = jax.shard_map(make, mesh=mesh, in_specs=(_WHOLE, _BY_MEMBER), out_specs=_state_spec(shape), check_vma=False)
+        make = jax.shard_map(
+            make, mesh=mesh, in_specs=(_WHOLE, _BY_MEMBER), out_specs=_state_spec(shape), check_vma=False
+        )
     state = jax.jit(make)(resident.windows, resident.members)
     fill = _by_member(functools.partial(phases.prefill, study.program), mesh, shape)
-    return jax.block_until_ready(jax.jit(fill, donate_argnums=3)(resident.market, resident.windows, resident.members, state))
+    return jax.block_until_ready(
+        jax.jit(fill, donate_argnums=3)(resident.market, resident.windows, resident.members, state)
+    )
 
 
 def _metric_specs() -> dict[str, PartitionSpec]:
     names = ("loss", "q_mean", "score", "gross_ticks", "sides", "is_alive")
-    return {name: _BY_MEMBER for name in names} | {"epsilon": _WHOLE}
+    return dict.fromkeys(names, _BY_MEMBER) | {"epsilon": _WHOLE}
 
 
 def _fused(
@@ -198,7 +216,11 @@ def _phased(
                 learn_ms += ms
                 total = metrics if total is None else add(total, metrics)
             (state, metrics), evaluate_ms = timed(evaluate, *fixed, state, mean(total))
-        return state, metrics, PhaseTimes(init_ms, collect_ms, learn_ms, evaluate_ms, init_ms + collect_ms + learn_ms + evaluate_ms)
+        return (
+            state,
+            metrics,
+            PhaseTimes(init_ms, collect_ms, learn_ms, evaluate_ms, init_ms + collect_ms + learn_ms + evaluate_ms),
+        )
 
     return run
 

@@ -4,7 +4,7 @@ import contextlib
 import datetime as dt
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ def _from_checkpoint(engine: Engine, state: TrainState, path: Path) -> tuple[Tra
     for name, value in _identity(engine.study).items():
         if meta.get(name) != value:
             raise StoreError(f"{path.name} was written with another {name} ({meta.get(name)}) than this study has ({value}). Start a new run.")
-    return restore(engine, state, arrays), int(meta["epoch"])
+    return restore(state, arrays), int(meta["epoch"])
 
 
 def _identity(study: Study) -> dict[str, str]:
@@ -161,7 +161,7 @@ class _Stop:
 
 
 @contextlib.contextmanager
-def _stop_on_signal() -> Iterator[_Stop]:
+def _stop_on_signal() -> Generator[_Stop, None, None]:
     """First SIGINT or SIGTERM: stop after the epoch that runs. Second SIGINT: at once."""
     stop = _Stop()
 

@@ -1,4 +1,4 @@
-"""Devices, the sharding of the member axis, and the one counted way onto the device. The only file that names a device."""
+"""Devices, the mesh of the member axis, and the one counted way onto the device. No other file names a device."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ MEMBER_AXIS = "members"
 
 @dataclasses.dataclass
 class Uploads:
-    """Counter of everything that crosses from host to device: the study's one place of mutable state beside the train state."""
+    """Counter of what crosses from host to device: the one mutable thing of a study beside its train state."""
 
     count: int = 0
     nbytes: int = 0
@@ -37,8 +37,8 @@ def choose_platform(device: str | None) -> None:
         jax.devices()
     except RuntimeError as error:
         raise ConfigError(
-            f"--device {device}: jax finds no such device here ({str(error).splitlines()[0]}). On an NVIDIA GPU install tidewalk[cuda13]; "
-            "`tidewalk doctor` shows what is found."
+            f"--device {device}: jax finds no such device here ({str(error).splitlines()[0]}). On NVIDIA GPUs install "
+            "tidewalk[cuda13]; `tidewalk doctor` shows what is found."
         ) from error
 
 
@@ -64,7 +64,7 @@ def upload(tree: PyTree, uploads: Uploads, placement: Any = None) -> PyTree:
 
 
 def compose_form() -> str:
-    """How rollouts chain position maps: parallel in time on accelerators, sequential on a CPU, where that is the faster of the two."""
+    """How rollouts chain position maps: parallel in time on accelerators, sequential on a CPU, where that is faster."""
     return "scan" if jax.default_backend() == "cpu" else "associative"
 
 

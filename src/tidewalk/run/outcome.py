@@ -35,7 +35,7 @@ class Outcome:
 
 
 def settle(engine: Engine, state: TrainState) -> Outcome:
-    """Trade the test months once with every member's best epoch, the seed ensemble, the baselines and the hindsight path."""
+    """Trade the test months once: every member's best epoch, the seed ensemble, the baselines, the hindsight path."""
     study = engine.study
     seeds, shape = study.config.train.seeds, (study.num_windows, study.config.train.seeds)
     members, ensembles = trade(engine, state.best)
@@ -58,15 +58,31 @@ def equity_frame(outcome: Outcome) -> pl.DataFrame:
     frames = []
     for policy, books in outcome.books.items():
         rows = [_session_rows(outcome.study, window, account) for window, account in enumerate(books)]
-        frames.append(pl.concat(rows).with_columns(pl.lit(policy).alias("policy"), equity_usd=pl.col("net_usd").cum_sum()))
-    columns = ["policy", "window", "trade_date", "net_usd", "gross_usd", "costs_usd", "equity_usd", "position_mean", "trades"]
+        frames.append(
+            pl.concat(rows).with_columns(pl.lit(policy).alias("policy"), equity_usd=pl.col("net_usd").cum_sum())
+        )
+    columns = [
+        "policy",
+        "window",
+        "trade_date",
+        "net_usd",
+        "gross_usd",
+        "costs_usd",
+        "equity_usd",
+        "position_mean",
+        "trades",
+    ]
     return pl.concat(frames).select(columns)
 
 
 def trades_frame(outcome: Outcome) -> pl.DataFrame:
     """The ensemble's fills (schema of `trades.parquet`)."""
     study = outcome.study
-    fills = [(w, fill) for w, account in enumerate(outcome.books[ENSEMBLE]) for fill in ledger(study.market, account, study.costs)]
+    fills = [
+        (w, fill)
+        for w, account in enumerate(outcome.books[ENSEMBLE])
+        for fill in ledger(study.market, account, study.costs)
+    ]
     return pl.DataFrame(
         {
             "window": pl.Series([w for w, _ in fills], dtype=pl.Int32),
@@ -99,8 +115,19 @@ def members_frame(outcome: Outcome) -> pl.DataFrame:
                     "status": "ok" if outcome.is_alive[window, seed] else "diverged",
                 }
             )
-    names = {"net_usd": "test_net_usd", "gross_usd": "test_gross_usd", "costs_usd": "test_costs_usd", "trades": "test_trades"}
-    schema = {"window": pl.Int32, "seed": pl.Int32, "best_epoch": pl.Int32, "val_net_usd": pl.Float64, "test_sharpe_session": pl.Float64}
+    names = {
+        "net_usd": "test_net_usd",
+        "gross_usd": "test_gross_usd",
+        "costs_usd": "test_costs_usd",
+        "trades": "test_trades",
+    }
+    schema = {
+        "window": pl.Int32,
+        "seed": pl.Int32,
+        "best_epoch": pl.Int32,
+        "val_net_usd": pl.Float64,
+        "test_sharpe_session": pl.Float64,
+    }
     return pl.DataFrame(rows, schema_overrides=schema).rename(names)
 
 
@@ -111,10 +138,14 @@ def net_usd(study: Study, gross_ticks: Any, traded: Any) -> Any:
 
 def oos_pnl(outcome: Outcome, policy: str = ENSEMBLE) -> np.ndarray:
     """Net P&L of every out-of-sample session of one policy, USD, in time order."""
-    return np.concatenate([_net_usd(outcome.study, by_session(outcome.study.market, account)) for account in outcome.books[policy]])
+    return np.concatenate(
+        [_net_usd(outcome.study, by_session(outcome.study.market, account)) for account in outcome.books[policy]]
+    )
 
 
-def statistics(outcome: Outcome, trials: int, sd_of_sharpe: float | None) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[str]]:
+def statistics(
+    outcome: Outcome, trials: int, sd_of_sharpe: float | None
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[str]]:
     """The summary's `oos`, `baselines` and `oracle`, and a warning for every figure that is undefined."""
     study, pnl = outcome.study, oos_pnl(outcome)
     per_year = _sessions_per_year(study)
@@ -158,14 +189,20 @@ def statistics(outcome: Outcome, trials: int, sd_of_sharpe: float | None) -> tup
 
 def behaviour_warnings(outcome: Outcome) -> list[str]:
     """What a reader must know of a policy that only looks learned, and of members that were lost."""
-    study, warnings = outcome.study, []
+    study = outcome.study
+    warnings: list[str] = []
     own = np.concatenate([account.after_lots for account in outcome.books[ENSEMBLE]])
-    for name in BASELINES:
-        if np.array_equal(own, np.concatenate([account.after_lots for account in outcome.books[name]])):
-            warnings.append(f"The policy equals the {name} baseline on 100 % of bars: it is that baseline, not a learned strategy.")
+    warnings += [
+        f"The policy equals the {name} baseline on 100 % of bars: it is that baseline, not a learned strategy."
+        for name in BASELINES
+        if np.array_equal(own, np.concatenate([account.after_lots for account in outcome.books[name]]))
+    ]
     dead = int((~outcome.is_alive).sum())
     if dead:
-        warnings.append(f"{dead} of {study.num_members} members diverged (loss not finite); each is represented by its best epoch before that, or left out.")
+        warnings.append(
+            f"{dead} of {study.num_members} members diverged (loss not finite); each is represented by its best epoch "
+            "before that, or left out."
+        )
     lost = [w for w in range(study.num_windows) if not (outcome.best_epoch[w] > 0).any()]
     if lost:
         warnings.append(f"Windows {lost} have no usable member and stay flat in the record.")
@@ -182,7 +219,10 @@ def per_window(outcome: Outcome) -> list[dict[str, Any]]:
         rows.append(
             {
                 "window": w,
-                **{n: [str(getattr(window, n).first_day), str(getattr(window, n).last_day)] for n in ("train", "val", "test")},
+                **{
+                    n: [str(getattr(window, n).first_day), str(getattr(window, n).last_day)]
+                    for n in ("train", "val", "test")
+                },
                 "best_epoch": outcome.best_epoch[w].tolist(),
                 **_money(study, [outcome.books[ENSEMBLE][w]]),
                 "seeds_net_usd": [
@@ -236,5 +276,3 @@ def _session_rows(study: Study, window: int, account: Book) -> pl.DataFrame:
 
 def _sessions_per_year(study: Study) -> float:
     return metrics.sessions_per_year(np.unique(study.market.trade_day).astype("datetime64[D]"))
-
-

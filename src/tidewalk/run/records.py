@@ -50,7 +50,11 @@ def manifest_fields(study: Study) -> dict[str, Any]:
             "multiplier": info.multiplier,
             "currency": info.currency,
         },
-        "costs": {"commission_usd": study.costs.commission_usd, "slippage_ticks": study.costs.slippage_ticks, "side_usd": study.costs.side_usd},
+        "costs": {
+            "commission_usd": study.costs.commission_usd,
+            "slippage_ticks": study.costs.slippage_ticks,
+            "side_usd": study.costs.side_usd,
+        },
     }
 
 
@@ -59,13 +63,16 @@ def opening_lines(engine: Engine, done: int) -> list[str]:
     study, info = engine.study, engine.study.market.info
     sent = engine.uploads.nbytes / 2**20
     lines = [
-        f"{info.symbol}: {study.market.num_bars:,} bars, {len(info.contracts)} contract(s), {len(info.rolls)} roll(s), {len(info.feature_names)} features",
-        f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members on {mesh.describe()}; "
-        f"uploaded once: {sent:.1f} MiB; compiled in {engine.compile_ms / 1e3:.1f} s",
+        f"{info.symbol}: {study.market.num_bars:,} bars, {len(info.contracts)} contract(s), {len(info.rolls)} roll(s), "
+        f"{len(info.feature_names)} features",
+        f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members "
+        f"on {mesh.describe()}; uploaded once: {sent:.1f} MiB; compiled in {engine.compile_ms / 1e3:.1f} s",
         f"costs per contract and side: {study.costs.side_usd:.2f} {info.currency} "
         f"({study.costs.slippage_ticks:g} tick slippage + {study.costs.commission_usd:.2f} commission)",
     ]
-    lines += [f"note: {text}" for text in info.notes] + [f"warning: {text}" for text in (*info.warnings, *study.plan.warnings)]
+    lines += [f"note: {text}" for text in info.notes] + [
+        f"warning: {text}" for text in (*info.warnings, *study.plan.warnings)
+    ]
     return lines + ([f"resumed after epoch {done}"] if done else [])
 
 
@@ -110,7 +117,13 @@ def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
     count, sd_of_sharpe = _record_trial(run, settled)
     oos, baselines, oracle, undefined = outcome.statistics(settled, count, sd_of_sharpe)
     phases, transfers, unmeasured = _from_metrics(run, engine)
-    warnings = [*study.market.info.warnings, *study.plan.warnings, *outcome.behaviour_warnings(settled), *undefined, *unmeasured]
+    warnings = [
+        *study.market.info.warnings,
+        *study.plan.warnings,
+        *outcome.behaviour_warnings(settled),
+        *undefined,
+        *unmeasured,
+    ]
     summary = {
         **_summary_head(run, study, "complete"),
         "transfers": transfers,
@@ -199,7 +212,10 @@ def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
             "symbol": study.market.info.symbol,
             "version": _version("tidewalk"),
         }
-        scaler = {"scaler.center": np.asarray(windows.center)[window], "scaler.scale": np.asarray(windows.scale)[window]}
+        scaler = {
+            "scaler.center": np.asarray(windows.center)[window],
+            "scaler.scale": np.asarray(windows.scale)[window],
+        }
         arrays = trees.to_named(trees.member(best.params, index)) | scaler
         checkpoint.save_policy(run.policies, f"window-{window:02d}-seed-{seed:02d}", arrays, meta)
 
@@ -214,10 +230,16 @@ def _from_metrics(run: RunFolder, engine: Engine) -> tuple[dict[str, Any], dict[
         values = [line["phases_ms"][name] for line in later if line["phases_ms"][name] is not None]
         phases[name] = float(np.median(values)) if values else None
         if not values:
-            undefined.append(results.undefined_warning(f"phases_ms.{name}", "the fused epoch is one program; measure its phases with --profile"))
+            undefined.append(
+                results.undefined_warning(
+                    f"phases_ms.{name}", "the fused epoch is one program; measure its phases with --profile"
+                )
+            )
     uploads = [line["uploaded_bytes"] for line in lines if line["epoch"] > 1]
     if not uploads:
-        undefined.append(results.undefined_warning("transfers.bytes_h2d_per_epoch", "there is no epoch after the first"))
+        undefined.append(
+            results.undefined_warning("transfers.bytes_h2d_per_epoch", "there is no epoch after the first")
+        )
     transfers = {
         "uploads": engine.uploads.count,
         "bytes_market": engine.uploads.nbytes,
@@ -253,4 +275,6 @@ def _git_state() -> dict[str, Any] | None:
 
 
 def _git(folder: Path, *args: str) -> str:
-    return subprocess.run(["git", "-C", str(folder), *args], capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(folder), *args], capture_output=True, text=True, check=True, timeout=10
+    ).stdout.strip()

@@ -78,10 +78,15 @@ def plan_study(config: RunConfig, market: MarketData, *, compose: str) -> Study:
         ConfigError: settings that do not fit one another or the data.
     """
     first_usable = market.info.first_usable + config.env.lookback - 1
-    plan = plan_windows(market.trade_day, market.info.sessions, config.windows, purge_bars=config.purge_bars, first_usable=first_usable)
+    plan = plan_windows(
+        market.trade_day, market.info.sessions, config.windows, purge_bars=config.purge_bars, first_usable=first_usable
+    )
     shortest = min(w.train.bars for w in plan.windows)
     if shortest <= config.dqn.n_step + 2:
-        raise ConfigError(f"The shortest train range holds {shortest} bars; --n-step {config.dqn.n_step} needs more than {config.dqn.n_step + 2}.")
+        raise ConfigError(
+            f"The shortest train range holds {shortest} bars; --n-step {config.dqn.n_step} needs more than "
+            f"{config.dqn.n_step + 2}."
+        )
     ranges = decision_ranges(plan)
     features = market.features
     agent = make_dqn(config.dqn, config.env.observation_size(features.shape[1]), config.env.num_positions)
@@ -101,7 +106,9 @@ def plan_study(config: RunConfig, market: MarketData, *, compose: str) -> Study:
         val_sessions=max(w.val.sessions for w in plan.windows),
         compose="scan" if compose == "scan" else "associative",
     )
-    return Study(config, market, plan, fit_windows(plan, features, market.move_ticks), resolve_costs(config, market), program)
+    return Study(
+        config, market, plan, fit_windows(plan, features, market.move_ticks), resolve_costs(config, market), program
+    )
 
 
 def windows_record(study: Study) -> dict[str, object]:
@@ -122,7 +129,12 @@ def _window_record(market: MarketData, window: object) -> dict[str, object]:
     return {
         "window": window.index,  # type: ignore[attr-defined]
         **{
-            name: {"first": str(r.first_day), "last": str(r.last_day), "bars": [r.first, r.stop], "sessions": r.sessions}
+            name: {
+                "first": str(r.first_day),
+                "last": str(r.last_day),
+                "bars": [r.first, r.stop],
+                "sessions": r.sessions,
+            }
             for name, r in ranges.items()
         },
         "partial_test": window.is_partial_test,  # type: ignore[attr-defined]

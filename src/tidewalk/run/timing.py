@@ -12,7 +12,7 @@ PHASES = ("init", "collect", "learn", "evaluate")
 
 @dataclasses.dataclass(frozen=True)
 class PhaseTimes:
-    """Milliseconds of one epoch. `collect`, `learn` and `evaluate` are None in the fused form, where they are one program."""
+    """Milliseconds of one epoch; `collect`, `learn`, `evaluate` are None in the fused form, which is one program."""
 
     init: float
     collect: float | None

@@ -1,7 +1,7 @@
 """The books on the host: exact integers from positions to sessions, money and a ledger of fills.
 
-The decision of bar t fills at the open of bar t+1 and earns until the fill of the next decision; its result is booked to the session of
-bar t+1. Ticks and sides are integers; money is derived once, at the end.
+The decision of bar t fills at the open of bar t+1 and earns until the fill of the next decision; its result is booked
+to the session of bar t+1. Ticks and sides are integers; money is derived once, at the end.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Fill:
 
 
 def allowed(market: MarketData, env: EnvConfig, first: int, wanted_lots: np.ndarray) -> np.ndarray:
-    """Targets as the environment lets them fill: flat by the close if so asked, and flat after the last decision of the range."""
+    """Targets as the environment lets them fill: flat by the close if so asked, flat after the last decision."""
     lots = np.asarray(wanted_lots, np.int64).copy()
     if env.flat_at_close:
         lots[(market.flags[first : first + len(lots)] & CLOSING) != 0] = 0
@@ -99,7 +99,7 @@ def costs_usd(costs: Costs, traded: np.ndarray | np.integer | int) -> np.ndarray
 
 
 def ledger(market: MarketData, account: Book, costs: Costs) -> list[Fill]:
-    """Fills of a book in time order. A roll is two fills: out of the old contract and into the new one, each at its own price."""
+    """Fills of a book in time order. A roll is two: out of the old contract and into the new, each at its own price."""
     is_roll = (market.flags[account.first : account.first + len(account.after_lots)] & ROLL) != 0
     fills: list[Fill] = []
     for row in np.flatnonzero(account.sides):
@@ -114,5 +114,9 @@ def ledger(market: MarketData, account: Book, costs: Costs) -> list[Fill]:
         else:
             is_last = row == len(account.after_lots) - 1
             parts = [(name, after - before, after, price, "flat" if is_last else "decision")]
-        fills += [Fill(ts_ns, c, lots, held, p, float(costs_usd(costs, abs(lots))), why) for c, lots, held, p, why in parts if lots]
+        fills += [
+            Fill(ts_ns, c, lots, held, p, float(costs_usd(costs, abs(lots))), why)
+            for c, lots, held, p, why in parts
+            if lots
+        ]
     return fills

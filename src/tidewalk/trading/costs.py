@@ -16,7 +16,7 @@ class CostConfig:
     """What trading costs."""
 
     commission_usd: float | None = None
-    """Commission and exchange fees per contract and side, in the contract's currency; default: the contract's entry in the specs."""
+    """Commission and fees per contract and side, in the contract's currency; default: its entry in the specs."""
     slippage_ticks: float = 0.5
     """Slippage per contract and side, in ticks: half a spread of one tick by default."""
 
@@ -53,7 +53,8 @@ def sides(before_lots: Lots, after_lots: Lots, is_roll: Lots) -> Lots:
     Args:
         before_lots: signed position before the fill.
         after_lots: signed position after it.
-        is_roll: 1 where the fill changes the contract, else 0. Then all of the old position is closed and all of the new one opened.
+        is_roll: 1 where the fill changes the contract, else 0. Then all of the old position is closed and all of the
+        new one opened.
     """
     change = abs(after_lots - before_lots)  # type: ignore[operator, arg-type]
     turned_over = abs(before_lots) + abs(after_lots)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
 """One environment as pure functions of (bar, position).
 
-Timing: the decision of bar t knows bars <= t, fills at the open of bar t+1 in the contract held from then on, and is marked at the open of
-bar t+2. Prices are exogenous, so a state is two integers and every observation, reward and successor can be computed again from them.
+Timing: the decision of bar t knows bars <= t, fills at the open of bar t+1 in the contract held from then on, and is
+marked at the open of bar t+2. Prices are exogenous, so a state is two integers and every observation, reward and
+successor can be computed again from them.
 """
 
 import dataclasses

@@ -12,8 +12,8 @@ NAMES = ("flat", "long", "short", "momentum")
 def baseline_book(name: str, market: MarketData, env: EnvConfig, first: int, count: int) -> Book:
     """Book of one baseline over `count` decisions from bar `first`.
 
-    `long` and `short` hold the largest position; `momentum` holds it in the direction of the last close-to-close move and keeps what it
-    holds after a bar that did not move.
+    `long` and `short` hold the largest position; `momentum` holds it in the direction of the last close-to-close move
+    and keeps what it holds after a bar that did not move.
     """
     return book(market, first, allowed(market, env, first, _wanted(name, market, env, first, count)))
 
@@ -21,8 +21,9 @@ def baseline_book(name: str, market: MarketData, env: EnvConfig, first: int, cou
 def timing_percentile(market: MarketData, paths: list[Book], *, draws: int = 1000, seed: int = 0) -> float | None:
     """Share of random policies of the same turnover and exposure that earned less, ties counted half.
 
-    A random policy holds the agent's own positions of each window, rotated in time by a random number of bars. It trades as often, holds as
-    long and pays as much, and differs in timing alone; so its net result ranks as its gross one does.
+    A random policy holds the agent's own positions of each window, rotated in time by a random number of bars. It
+    trades as often, holds as long and pays as much, and differs in timing alone; so its net result ranks as its gross
+    one does.
 
     Args:
         market: the market.

@@ -1,4 +1,4 @@
-"""The phases of an epoch and their order: collect, store, learn, evaluate; fused into one program, or one call per phase.
+"""The phases of an epoch and their order: collect, store, learn, evaluate; one fused program, or one call per phase.
 
 Both forms run the same functions. The population is mapped here and nowhere else; the clock is never mapped.
 """
@@ -103,8 +103,8 @@ def fused_epoch(
     """One whole epoch as one program: steps of collect, store and learn, then the evaluation.
 
     Returns:
-        The state after the epoch, and its metrics as arrays `[M]`: `loss`, `q_mean` (means over the updates), `score`, `gross_ticks`,
-        `sides` (validation), `is_alive`, and the scalar `epsilon` of member 0 at the last step.
+        The state after the epoch, and its metrics as arrays `[M]`: `loss`, `q_mean` (means over the updates), `score`,
+        `gross_ticks`, `sides` (validation), `is_alive`, and the scalar `epsilon` of member 0 at the last step.
     """
 
     def body(carry: TrainState, _: None) -> tuple[TrainState, dict[str, Array]]:

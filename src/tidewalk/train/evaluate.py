@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from tidewalk.core.arrays import Array, Float32, Int8, Int32, PyTree
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
+from tidewalk.trading import env as env_ops
 from tidewalk.train.population import Best, Members, Program, window_of
 from tidewalk.train.rollout import Rollout, ensemble_table, member_table, rollout
-from tidewalk.trading import env as env_ops
 
 
 @functools.partial(
@@ -40,7 +40,9 @@ def validate(program: Program, market: Market, windows: Windows, member: Members
     return Score(score=score, gross_ticks=result.gross_ticks, sides=result.sides, spread=result.spread)
 
 
-def trade_members(program: Program, market: Market, windows: Windows, members: Members, best: Best) -> Int8[Array, "M H"]:
+def trade_members(
+    program: Program, market: Market, windows: Windows, members: Members, best: Best
+) -> Int8[Array, "M H"]:
     """Positions of every member's best epoch over the test months of its window, one row per member."""
 
     def one(member: Members, params: PyTree) -> Array:
@@ -51,10 +53,13 @@ def trade_members(program: Program, market: Market, windows: Windows, members: M
     return jax.vmap(one)(members, best.params)
 
 
-def trade_ensembles(program: Program, market: Market, windows: Windows, best: Best, *, seeds: int) -> Int8[Array, "W H"]:
+def trade_ensembles(
+    program: Program, market: Market, windows: Windows, best: Best, *, seeds: int
+) -> Int8[Array, "W H"]:
     """Positions of the seed ensemble of every window over its test months.
 
-    Action values are averaged in units of each seed's spread on the validation months. Members without a finished epoch are left out.
+    Action values are averaged in units of each seed's spread on the validation months. Members without a finished epoch
+    are left out.
     """
     by_window: Any = jax.tree.map(lambda leaf: leaf.reshape(-1, seeds, *leaf.shape[1:]), best)
 
@@ -69,8 +74,10 @@ def _as_step(result: Rollout) -> env_ops.Step:
     return env_ops.Step(gross_ticks=result.gross_ticks, sides=result.sides, position=result.sides)
 
 
-def _session_sharpe(program: Program, market: Market, window: Windows, member: Members, positions: Array) -> Float32[Array, ""]:
-    """Mean over standard deviation of the net reward per session; -inf where it is undefined (fewer than 3 sessions, no variance)."""
+def _session_sharpe(
+    program: Program, market: Market, window: Windows, member: Members, positions: Array
+) -> Float32[Array, ""]:
+    """Mean over standard deviation of the session net rewards; -inf where undefined (under 3 sessions, no variance)."""
     offsets = jnp.arange(program.val_bars, dtype=jnp.int32)
     bar = window.val[0] + offsets
     inside = env_ops.is_inside(window.val, bar)

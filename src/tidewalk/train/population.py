@@ -38,11 +38,19 @@ class TrainConfig:
     episode_bars: int = 512
     """Bars after which a lane restarts at a random bar of the train months (a truncation, not an end)."""
     select: Literal["reward", "sharpe"] = "reward"
-    """What makes an epoch the best: net reward or session Sharpe ratio on the validation months; ties go to the earlier."""
+    """What makes an epoch the best on the validation months: net reward or session Sharpe; ties to the earlier."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that train nothing."""
-        for name in ("epochs", "max_steps_per_epoch", "seeds", "lanes", "replay_capacity", "prefill_steps", "episode_bars"):
+        for name in (
+            "epochs",
+            "max_steps_per_epoch",
+            "seeds",
+            "lanes",
+            "replay_capacity",
+            "prefill_steps",
+            "episode_bars",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be 1 or more.")
         if not 0 <= self.seed < 2**31:
@@ -73,10 +81,16 @@ class Program:
     def __post_init__(self) -> None:
         """Refuse sizes that do not fit one another."""
         if self.prefill_steps < self.agent.n_step:
-            raise ConfigError(f"--prefill-steps is {self.prefill_steps}; n-step targets of {self.agent.n_step} need that many or more.")
+            raise ConfigError(
+                f"--prefill-steps is {self.prefill_steps}; n-step targets of {self.agent.n_step} need that many "
+                "or more."
+            )
         slots = self.capacity // self.lanes
         if slots < self.agent.n_step:
-            raise ConfigError(f"--replay-capacity holds {slots} vector steps of {self.lanes} lanes; --n-step {self.agent.n_step} needs more.")
+            raise ConfigError(
+                f"--replay-capacity holds {slots} vector steps of {self.lanes} lanes; --n-step {self.agent.n_step} "
+                "needs more."
+            )
 
 
 @functools.partial(
@@ -104,7 +118,11 @@ class Lanes:
     age: Int32[Array, "*members E"]
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["params", "score", "epoch", "spread", "gross_ticks", "sides"], meta_fields=[])
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["params", "score", "epoch", "spread", "gross_ticks", "sides"],
+    meta_fields=[],
+)
 @dataclasses.dataclass(frozen=True)
 class Best:
     """Best epoch of each member so far, kept on the device. Epoch 0 and score -inf: none yet."""
@@ -120,7 +138,9 @@ class Best:
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["agent", "lanes", "replay", "clock", "best", "is_alive"], meta_fields=[]
+    jax.tree_util.register_dataclass,
+    data_fields=["agent", "lanes", "replay", "clock", "best", "is_alive"],
+    meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
 class TrainState:

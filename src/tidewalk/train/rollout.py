@@ -1,8 +1,9 @@
 """Where agent meets environment: collection, the transitions of replay records, and greedy rollouts in both forms.
 
-With a finite position set a greedy rollout is a composition of small maps position -> position, and composition is associative. So the
-action values of all (bar, position) pairs are computed in batches and only the maps are chained along time: by `scan` on a CPU, by
-`associative_scan` on accelerators. `rollout_sequential` acts bar by bar and is the reference; all forms read one table of Q.
+With a finite position set a greedy rollout is a composition of small maps position -> position, and composition is
+associative. So the action values of all (bar, position) pairs are computed in batches and only the maps are chained
+along time: by `scan` on a CPU, by `associative_scan` on accelerators. `rollout_sequential` acts bar by bar and is the
+reference; all forms read one table of Q.
 """
 
 import dataclasses
@@ -19,9 +20,9 @@ from tidewalk.agents.value import Transition, n_step_return
 from tidewalk.core.arrays import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
-from tidewalk.train.population import Lanes, Program, random_bar
 from tidewalk.trading import env as env_ops
 from tidewalk.trading.env import EnvConfig, Scaler
+from tidewalk.train.population import Lanes, Program, random_bar
 
 CHUNK = 2048
 """Bars whose (bar, position) pairs are evaluated in one batch: bounds the memory of a rollout, whatever its length."""
@@ -56,13 +57,17 @@ def collect(
         epsilon: probability of a random action.
 
     Returns:
-        The lanes after the step, and the replay records of the step. A lane that reaches the end of the train decisions or its episode
-        length is truncated and restarts flat at a random bar.
+        The lanes after the step, and the replay records of the step. A lane that reaches the end of the train decisions
+        or its episode length is truncated and restarts flat at a random bar.
     """
     env = program.env
     explore_bits, action_bits, restart_bits = jnp.split(bits, 3)
-    observations = jax.vmap(functools.partial(env_ops.observe, env, market, scaler_of(window)))(lanes.bar, lanes.position)
-    greedy = jnp.argmax(jax.vmap(functools.partial(program.agent.q_values, params))(observations), axis=-1).astype(jnp.int32)
+    observations = jax.vmap(functools.partial(env_ops.observe, env, market, scaler_of(window)))(
+        lanes.bar, lanes.position
+    )
+    greedy = jnp.argmax(jax.vmap(functools.partial(program.agent.q_values, params))(observations), axis=-1).astype(
+        jnp.int32
+    )
     is_exploring = (explore_bits >> 8).astype(jnp.float32) * (1.0 / (1 << 24)) < epsilon
     action = jnp.where(is_exploring, (action_bits % env.num_positions).astype(jnp.int32), greedy)
     rows = replay_ops.pack(lanes.bar, lanes.position, action, lanes.age == 0)
@@ -87,7 +92,8 @@ def transitions(
 ) -> Transition:
     """Transitions `[B]` of sampled record sequences, all computed again from the resident market.
 
-    A sequence is cut where a later record is fresh: the lane was truncated there, so the target bootstraps from its final observation.
+    A sequence is cut where a later record is fresh: the lane was truncated there, so the target bootstraps from its
+    final observation.
     """
     env = program.env
     bar, position, action, is_fresh = replay_ops.unpack(records)
@@ -138,7 +144,10 @@ def member_table(agent: Agent, env: EnvConfig, params: PyTree) -> QTable:
 def ensemble_table(
     agent: Agent, env: EnvConfig, params: PyTree, spread: Float32[Array, "S"], is_usable: Bool[Array, "S"]
 ) -> QTable:
-    """Mean over seeds of Q in units of each seed's spread (leaves of `params` are `[S, ...]`). Without a usable seed, flat has most value."""
+    """Mean over seeds of centred Q in units of each seed's spread; flat has most value without a usable seed.
+
+    Leaves of `params` are `[S, ...]`.
+    """
     weight = jnp.where(is_usable, 1.0 / jnp.maximum(spread, 1e-12), 0.0)
     nobody = jnp.where(jnp.any(is_usable), 0.0, 1.0) * jax.nn.one_hot(env.flat, env.num_positions, dtype=jnp.float32)
 
@@ -153,7 +162,14 @@ def ensemble_table(
 
 
 def rollout(
-    program: Program, market: Market, window: Windows, decisions: Int32[Array, "2"], table: QTable, *, bars: int, with_path: bool
+    program: Program,
+    market: Market,
+    window: Windows,
+    decisions: Int32[Array, "2"],
+    table: QTable,
+    *,
+    bars: int,
+    with_path: bool,
 ) -> Rollout:
     """Greedy pass over a decision range, flat before it and closed by its last decision.
 
@@ -199,7 +215,7 @@ def rollout(
 def rollout_sequential(
     program: Program, market: Market, window: Windows, decisions: Int32[Array, "2"], table: QTable, *, bars: int
 ) -> Int8[Array, "H"]:
-    """Positions of the same greedy pass, acting bar by bar: the reference, and the form that path-dependent observations would need."""
+    """Positions of the same greedy pass, acting bar by bar: the reference, and what path-dependent features need."""
 
     def body(position: Array, offset: Array) -> tuple[Array, Array]:
         bar = decisions[0] + offset
@@ -215,9 +231,14 @@ def rollout_sequential(
 
 
 def _maps(
-    env: EnvConfig, market: Market, decisions: Array, bar: Int32[Array, "H"], inside: Bool[Array, "H"], q: Float32[Array, "H P A"]
+    env: EnvConfig,
+    market: Market,
+    decisions: Array,
+    bar: Int32[Array, "H"],
+    inside: Bool[Array, "H"],
+    q: Float32[Array, "H P A"],
 ) -> Int32[Array, "H P"]:
-    """Map position -> position of each bar: the greedy target; flat at the last decision; unchanged outside the range."""
+    """Map position -> position of each bar: the greedy target, flat at the last decision, identity outside."""
     action = jnp.argmax(q, axis=-1).astype(jnp.int32)
     action = jnp.where((bar == decisions[1] - 1)[:, None], env.flat, action)
     after = env_ops.target(env, jnp.broadcast_to(market.flags[bar][:, None], action.shape), action)
