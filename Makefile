@@ -23,7 +23,7 @@ demo: $(VENV)/.installed ## train on a synthetic market and write a report
 	@$(BIN)/tidewalk demo
 
 test: $(VENV)/.installed ## run the fast tests (PYTEST_ARGS="-m slow" for the others)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n logical --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed ## ruff, pyright, import contracts, size budgets
 	@$(BIN)/ruff check
@@ -37,7 +37,7 @@ format: $(VENV)/.installed ## sort imports and format
 	@$(BIN)/ruff format
 
 bench: $(VENV)/.installed ## measure this machine (BENCH_ARGS="--device gpu")
-	@$(BIN)/tidewalk bench $(BENCH_ARGS)
+	@$(BIN)/python benchmarks/residency.py $(BENCH_ARGS)
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	@$(BIN)/mkdocs build --strict --quiet --site-dir site

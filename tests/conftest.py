@@ -6,6 +6,7 @@ child processes too. So tests of host parts stay free of it.
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMULATED_DEVICES}".strip()
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        # Tests compile the same programs again and again; sharing them within the run saves a third of its time.
+        cache = tempfile.TemporaryDirectory(prefix="tidewalk-tests-")
+        config.add_cleanup(cache.cleanup)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = cache.name
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ class DemoConfig:
     """Months of the sample market."""
     seed: int = 0
     """Seed of market and study."""
-    epochs: int = 10
+    epochs: int = 15
     """Epochs of training."""
 
 
@@ -39,7 +39,7 @@ def run(args: list[str]) -> int:
     study = RunConfig(
         data=DataConfig(data_dir=data, symbol="ES.FUT"),
         windows=WindowConfig(train_months=3, val_months=1, test_months=1, step_months=3),
-        train=TrainConfig(epochs=config.epochs, max_steps_per_epoch=200, seed=config.seed),
+        train=TrainConfig(epochs=config.epochs, max_steps_per_epoch=500, seed=config.seed),
         dqn=DQNConfig(batch_size=64),
         output=OutputConfig(out=config.out, overwrite=True),
     )

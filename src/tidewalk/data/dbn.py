@@ -116,7 +116,7 @@ def read_header(source: Source) -> DbnHeader:
         not_found=tuple(sorted(metadata.not_found)),
         mappings=_mappings(metadata, name),
         size=8 + length,
-        end_ns=metadata.end if metadata.end is not None and metadata.end < END_OF_TIME_NS else None,
+        end_ns=metadata.end if (metadata.end or END_OF_TIME_NS) < END_OF_TIME_NS else None,
     )
 
 

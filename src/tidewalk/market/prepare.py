@@ -10,7 +10,8 @@ from tidewalk.data.load import DataConfig, Loaded, load_bars
 from tidewalk.data.rolls import FrontSeries, Roll, front_series
 from tidewalk.market import device
 from tidewalk.market.device import MarketData, MarketInfo
-from tidewalk.market.features import bars_frame, build_features, load_builder
+from tidewalk.market.features import bars_frame
+from tidewalk.market.user_features import build_features, load_builder
 
 _NS_PER_MINUTE = 60_000_000_000
 _OFF_TICK_WARN_FRAC = 0.01
@@ -21,7 +22,7 @@ class SeriesConfig:
     """How bars become the tradable series."""
 
     roll: str = "volume"
-    """Front contract: volume (of the previous session), calendar:N (days before expiry) or table:FILE (CSV of date,contract)."""
+    """Front contract: volume (of the session before), calendar:N (days to go), table:FILE (CSV of date,contract)."""
     tick: float | None = None
     """Tick size; overrides or supplies the contract's."""
     multiplier: float | None = None
@@ -81,7 +82,7 @@ def prepare(data: DataConfig, config: SeriesConfig) -> Prepared:
         flags=flags(series),
         features=features,
         session_id=_session_ids(series.trade_day),
-        close_move_ticks=_ticks(series.close_e9 - series.close_prev_e9, spec.tick_e9),
+        close_move_ticks=_ticks_between(series.close_prev_e9, series.close_e9, spec.tick_e9),
         ts_ns=series.ts_ns,
         trade_day=series.trade_day,
         contract_id=series.contract_id,
@@ -95,20 +96,26 @@ def prepare(data: DataConfig, config: SeriesConfig) -> Prepared:
 def moves(series: FrontSeries, spec: ContractSpec) -> tuple[np.ndarray, list[str], list[str]]:
     """`move_ticks [T]` int32 with notes and warnings on prices off the tick grid.
 
-    The decision of bar t fills at the open of bar t+1; a position held from there is worth the open of bar t+2 of the same contract, which
-    on a roll is the old contract's own open (`exit_open_e9`). The last two bars have no move: their decisions are not tradable.
+    The decision of bar t fills at the open of bar t+1; a position held from there is worth the open of bar t+2 of the
+    same contract, which on a roll is the old contract's own open (`exit_open_e9`). The last two bars have no move:
+    their decisions are not tradable.
+
+    Raises:
+        DataError: fewer than 3 bars, or a move that int32 cannot hold.
     """
-    if len(series.ts_ns) < 3:
-        raise DataError(f"{len(series.ts_ns)} bar(s) of {spec.root}: at least 3 are needed for one decision.")
-    move_ticks = np.zeros(len(series.ts_ns), np.int32)
-    move_ticks[:-2] = _ticks(series.exit_open_e9[2:] - series.open_e9[1:-1], spec.tick_e9)
-    off = float(np.mean(series.open_e9 % spec.tick_e9 != 0))
-    notes, warnings = [], []
-    if off > 0:
-        text = f"{off:.2%} of opens are off the tick of {spec.tick_e9 / 1e9:g}; moves are rounded to the nearest tick."
-        is_wrong = off > _OFF_TICK_WARN_FRAC
-        (warnings if is_wrong else notes).append(text + (" Adjusted prices, or another instrument than its name says?" if is_wrong else ""))
-    return move_ticks, notes, warnings
+    length = len(series.ts_ns)
+    if length < 3:
+        raise DataError(f"{length} bar(s) of {spec.root}: at least 3 are needed for one decision.")
+    move_ticks = np.zeros(length, np.int32)
+    move_ticks[:-2] = _ticks_between(series.open_e9[1:-1], series.exit_open_e9[2:], spec.tick_e9)
+    off = int(np.count_nonzero(series.open_e9 % spec.tick_e9))
+    if not off:
+        return move_ticks, [], []
+    text = f"{off} of {length} opens ({off / length:.2%}) are off the tick of {spec.tick_e9 / 1e9:g}"
+    text += "; prices are rounded to the nearest tick."
+    if off <= _OFF_TICK_WARN_FRAC * length:
+        return move_ticks, [text], []
+    return move_ticks, [], [f"{text} Adjusted prices, or another instrument than its name says?"]
 
 
 def flags(series: FrontSeries) -> np.ndarray:
@@ -122,8 +129,9 @@ def flags(series: FrontSeries) -> np.ndarray:
     is_closing = np.zeros(length, bool)
     is_closing[:-1] = is_last[1:]
     is_gap = np.zeros(length, bool)
-    hole_ns = series.ts_ns[2:] - series.known_ns[1:-1]
-    is_gap[:-2] = (hole_ns > device.GAP_MINUTES * _NS_PER_MINUTE) & ~is_last[1:-1]
+    if series.interval_ns is not None:  # when an irregular bar began is not known
+        hole_ns = series.ts_ns[2:] - series.known_ns[1:-1]
+        is_gap[:-2] = (hole_ns > device.GAP_MINUTES * _NS_PER_MINUTE) & ~is_last[1:-1]
     bits = (
         (is_tradable, device.TRADABLE),
         (is_last, device.LAST_OF_SESSION),
@@ -150,13 +158,24 @@ def roll_record(roll: Roll) -> dict[str, object]:
     }
 
 
-def _ticks(price_change_e9: np.ndarray, tick_e9: int) -> np.ndarray:
-    """Price changes in whole ticks (int32), rounded to nearest; refuses what int32 cannot hold."""
-    ticks = (2 * price_change_e9 + tick_e9) // (2 * tick_e9)
+def _ticks_between(from_e9: np.ndarray, to_e9: np.ndarray, tick_e9: int) -> np.ndarray:
+    """Price changes in whole ticks (int32); refuses what int32 cannot hold.
+
+    Prices are rounded, not changes: the changes of a price off the grid then still add up to its way within one tick.
+    """
+    ticks = _nearest_tick(to_e9, tick_e9) - _nearest_tick(from_e9, tick_e9)
     worst = int(np.abs(ticks).max(initial=0))
     if worst >= 2**31:
-        raise DataError(f"A move of {worst} ticks of {tick_e9 / 1e9:g} does not fit the accounting; give the true --tick.")
+        raise DataError(
+            f"A move of {worst} ticks of {tick_e9 / 1e9:g} does not fit the accounting; give the true --tick."
+        )
     return ticks.astype(np.int32)
+
+
+def _nearest_tick(price_e9: np.ndarray, tick_e9: int) -> np.ndarray:
+    """Whole ticks of a price, halves upwards; the remainder of a negative price counts up from the tick below it."""
+    whole, rest_e9 = np.divmod(price_e9, tick_e9)
+    return whole + (rest_e9 >= tick_e9 - rest_e9)
 
 
 def _session_ids(trade_day: np.ndarray) -> np.ndarray:
