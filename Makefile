@@ -40,7 +40,7 @@ bench: $(VENV)/.installed ## measure this machine (BENCH_ARGS="--device gpu")
 	@$(BIN)/python benchmarks/residency.py $(BENCH_ARGS)
 
 docs: $(VENV)/.docs ## build the documentation into site/
-	@$(BIN)/mkdocs build --strict --quiet --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 # `make lock` keeps the pins that still fit; `make lock UPGRADE=--upgrade` takes the newest of everything.
 lock: $(VENV)/.installed ## write the lock files from pyproject.toml

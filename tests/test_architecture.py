@@ -36,7 +36,8 @@ effects = []
 
 def watch(event, arguments):
     subject = str(arguments[0]) if arguments else ""
-    if any(part in subject for part in (".pyc", "zoneinfo")) or (event == "open" and isinstance(arguments[0], int)):
+    is_descriptor = event == "open" and isinstance(arguments[0], int)
+    if is_descriptor or "__pycache__" in subject or "zoneinfo" in subject:
         return
     if event.startswith(EFFECTS) or (event == "open" and not subject.endswith((".py", ".so"))):
         effects.append(f"{event} {arguments}")

@@ -1,10 +1,14 @@
-"""The command line: parse, call, print. Flags are generated from the configuration records."""
+"""The command line: find the command, run it, turn errors into one paragraph and an exit code."""
 
 import importlib
+import importlib.metadata
+import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from tidewalk.core.errors import ConfigError, TidewalkError, did_you_mean
+from tidewalk.core.errors import ConfigError, TidewalkError, TrainError, did_you_mean
 
 COMMANDS = {
     "demo": "write a sample market, run a walk-forward study on it, and report",
@@ -16,30 +20,54 @@ COMMANDS = {
     "report": "write the report of a run anew",
     "doctor": "show versions, devices and what is missing",
 }
+INTERNAL_ERROR = 1
+STOPPED = 130
+"""Exit code where Ctrl-C stopped a command that leaves nothing to resume: 128 + SIGINT, as shells have it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (0 done, 2 bad request, 3 training failed, 75 interrupted but resumable)."""
+    """Run one command.
+
+    Returns:
+        Its exit code: 0 done, 2 bad request, 3 training failed, 75 interrupted but resumable, 130 stopped with nothing to
+        resume, 1 for a fault of this program.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     is_debug = "--debug" in args
-    args = [arg for arg in args if arg != "--debug"]
     try:
-        return _dispatch(args)
-    except TidewalkError as error:
+        code = _dispatch([arg for arg in args if arg != "--debug"])
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # how the parser ends after --help
+        return int(stop.code or 0)
+    except BrokenPipeError:
+        _let_output_go()
+        return 0
+    except (Exception, KeyboardInterrupt) as error:
         if is_debug:
-            raise
-        print(f"tidewalk: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("tidewalk: stopped at once; `tidewalk resume` goes on from the last checkpoint.", file=sys.stderr)
-        return 75
-    except MemoryError as error:
-        return _out_of_memory(error, is_debug=is_debug)
-    except RuntimeError as error:
-        # jax reports an exhausted device as its own RuntimeError
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        return _out_of_memory(error, is_debug=is_debug)
+            traceback.print_exc()
+        text, code = explain(error)
+        print(f"tidewalk: {text}", file=sys.stderr)
+        return code
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """What an error means to the user, as one paragraph, and its exit code."""
+    if isinstance(error, TidewalkError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped; nothing is left to resume.", STOPPED
+    # jax reports an exhausted device as its own RuntimeError
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        remedy = "Use fewer --seeds or --lanes, a smaller --replay-capacity, or fewer windows."
+        return f"out of memory ({_first_line(error)}). {remedy}", TrainError.exit_code
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}.", ConfigError.exit_code
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(frame.filename).name}:{frame.lineno}"
+    fault = f"{type(error).__name__} at {place}: {_first_line(error)}"
+    return f"a fault of tidewalk, please report it: {fault} (--debug shows the traceback)", INTERNAL_ERROR
 
 
 def _dispatch(args: list[str]) -> int:
@@ -47,34 +75,41 @@ def _dispatch(args: list[str]) -> int:
         print(_usage())
         return 0
     if args[0] == "--version":
-        from importlib.metadata import version
-
-        print(f"tidewalk {version('tidewalk')}")
+        print(f"tidewalk {importlib.metadata.version('tidewalk')}")
         return 0
     command, rest = args[0], args[1:]
     if command not in COMMANDS:
-        raise ConfigError(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}. Commands: {', '.join(COMMANDS)}.")
+        hint = did_you_mean(command, COMMANDS)
+        raise ConfigError(f"unknown command {command!r}{hint}. Commands: {', '.join(COMMANDS)}.")
     run: Callable[[list[str]], int] = importlib.import_module(f"tidewalk.commands.{command}").run
     return run(rest)
 
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = ["usage: tidewalk COMMAND [options]", "", "Walk-forward reinforcement learning for futures, resident on the accelerator.", ""]
-    lines += [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
-    return "\n".join([*lines, "", "`tidewalk COMMAND --help` lists the options; --debug shows tracebacks."])
-
-
-def _out_of_memory(error: Exception, *, is_debug: bool) -> int:
-    if is_debug:
-        raise error
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    print(
-        f"tidewalk: out of memory ({first}). Use fewer --seeds, --lanes or --replay-capacity, or fewer windows.", file=sys.stderr
+    return "\n".join(
+        [
+            "usage: tidewalk COMMAND [options]",
+            "",
+            "Walk-forward reinforcement learning for futures, resident on the accelerator.",
+            "",
+            *(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()),
+            "",
+            "`tidewalk COMMAND --help` lists the options; --version, and --debug for tracebacks.",
+            "Exit codes: 0 done, 2 bad request, 3 training failed, 75 interrupted (`tidewalk resume` goes on).",
+        ]
     )
-    return 3
 
 
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _let_output_go() -> None:
+    """Point standard output at nothing after its reader left, so that the interpreter's last flush is quiet."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
 
 
 if __name__ == "__main__":

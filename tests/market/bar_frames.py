@@ -22,7 +22,9 @@ def bars_of(close: Any, **columns: Any) -> pl.DataFrame:
     open_ = np.asarray(columns.pop("open", close_prev), float)
     session = np.asarray(columns.pop("session", np.zeros(length)), int)
     start = np.flatnonzero(np.diff(session, prepend=-1))
-    minute = np.asarray(columns.pop("minute_of_session", np.arange(length) - np.repeat(start, np.diff([*start, length]))))
+    minute = np.asarray(
+        columns.pop("minute_of_session", np.arange(length) - np.repeat(start, np.diff([*start, length])))
+    )
     ts_ns = (FIRST_DAY + session - 1) * 86_400 * 10**9 + (23 * 60 + minute) * MINUTE_NS
     made = {
         "ts": pl.Series(ts_ns).cast(pl.Datetime("ns", "UTC")),

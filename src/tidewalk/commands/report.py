@@ -13,7 +13,7 @@ from tidewalk.commands.parsing import parse
 class ReportConfig:
     """Write the report of a run anew from its files."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run folder."""
 
 

@@ -14,7 +14,7 @@ from tidewalk.commands.train import print_result
 class ResumeConfig:
     """Go on with an interrupted study from its last checkpoint."""
 
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run folder."""
     quiet: bool = False
     """Print the result only."""

@@ -201,17 +201,27 @@ def _volume() -> dict[str, pl.Expr]:
 
 
 def _momentum() -> dict[str, pl.Expr]:
-    move, path, step = pl.col("move"), pl.col("path"), pl.col("step")
+    move, step = pl.col("move"), pl.col("step")
     up = move.clip(lower_bound=0.0).ewm_mean(alpha=1 / 14, adjust=False)
     down = (-move).clip(lower_bound=0.0).ewm_mean(alpha=1 / 14, adjust=False)
-    macd = path.ewm_mean(span=12, adjust=False) - path.ewm_mean(span=26, adjust=False)
+    macd = _over_mean(26) - _over_mean(12)
     return {
         "rsi_14": _ratio(up - down, up + down),
         "macd": _units(macd, pl.col("var_60")),
         "macd_hist": _units(macd - macd.ewm_mean(span=9, adjust=False), pl.col("var_60")),
-        "ema_gap_960": _units(path - path.ewm_mean(span=960, adjust=False), 960 * pl.col("var_960")),
+        "ema_gap_960": _units(_over_mean(960), 960 * pl.col("var_960")),
         "persistence": _ratio((step * step.shift(1, fill_value=0.0)).ewm_mean(span=60), (step**2).ewm_mean(span=60)),
     }
+
+
+def _over_mean(span: int) -> pl.Expr:
+    """Close less its exponential mean, from the moves: the difference of two levels would leave rounding noise.
+
+    The mean starts at the first close, so c[t] - mean[t] is the sum over i < t of (1 - a)^(i+1) move[t - i].
+    """
+    gain = 2 / (span + 1)
+    later_moves = pl.when(pl.int_range(pl.len()) > 0).then(pl.col("move")).otherwise(0.0)
+    return later_moves.ewm_mean(alpha=gain, adjust=False) * ((1 - gain) / gain)
 
 
 def _calendar() -> dict[str, pl.Expr]:

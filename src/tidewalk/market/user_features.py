@@ -24,8 +24,10 @@ FeatureBuilder = Callable[[pl.DataFrame], pl.DataFrame]
 _COMPARED_ROWS = 1000
 """Rows before a cut that are compared; whatever looks ahead does so in the last of them."""
 _CUT_OFF, _CHANGED = "cut off", "replaced by others"
-_TRIALS = ((2 / 3, _CUT_OFF), (1.0, _CUT_OFF), (1 / 2, _CHANGED), (4 / 5, _CHANGED))
-"""Where the bars are cut, as a share of their number, and what then happens to the ones after the cut."""
+_TRIALS = ((0.618, _CUT_OFF), (1.0, _CUT_OFF), (0.4637, _CHANGED), (0.8091, _CHANGED))
+"""Where the bars are cut, as a share of their number, and what then happens to the ones after the cut.
+
+The shares are odd so that cuts fall inside hours and sessions: at a session's end its final high is no secret."""
 
 
 def load_builder(spec: str) -> FeatureBuilder:
@@ -72,10 +74,11 @@ def build_features(bars: pl.DataFrame, builder: FeatureBuilder | None) -> tuple[
     if builder is None and bars.height <= WARM_UP_BARS:
         raise DataError(f"The default features need more than {WARM_UP_BARS} bars; there are {bars.height}.")
     frame = _called(builder, bars) if builder else build_default(bars)
+    if builder:
+        # Before holes are looked for: a row that looks ahead is undefined at the end, and filling it would hide why.
+        _refuse_leak(bars, builder, frame)
     values = frame.cast(pl.Float32, strict=False).to_numpy(order="c", writable=True)
     first = _first_defined(values, frame, bars)
-    if builder:
-        _refuse_leak(bars, builder, frame)
     values[:first] = 0.0
     return tuple(frame.columns), values, first
 
