@@ -39,6 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name bytes by their number: their content is unreadable, and where it holds a time it differs between workers."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 @pytest.fixture(autouse=True)
 def strict_dtypes() -> Iterator[None]:
     """Refuse implicit dtype promotion in tests of device parts, optax apart.

@@ -29,8 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        Its exit code: 0 done, 2 bad request, 3 training failed, 75 interrupted but resumable, 130 stopped with nothing to
-        resume, 1 for a fault of this program.
+        Its exit code: 0 done, 2 bad request, 3 training failed, 75 interrupted but resumable, 130 stopped with nothing
+        to resume, 1 for a fault of this program.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     is_debug = "--debug" in args

@@ -354,3 +354,22 @@ def test_a_function_that_fails_on_fewer_bars_is_told_by_their_number() -> None:
         DataError, match=r"failed on 927 bars with ValueError: too short for me \(test_user_features\.py"
     ):
         build_features(bars(), build)
+
+
+# The documentation.
+
+DOCS = Path(__file__).parents[2] / "docs" / "features.md"
+
+
+def test_the_example_of_the_documentation_works_as_it_stands(folder: Path) -> None:
+    source = DOCS.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    (folder / "my_features.py").write_text(source, encoding="utf-8")
+    names, values, first = build_features(bars(), load_builder("my_features:build"))
+    assert (names, first) == (("trend", "place", "busy"), 50)  # the first session of 50 bars is the warm-up
+    assert np.isfinite(values).all()
+
+
+def test_the_documentation_has_every_default_column_and_every_column_of_the_frame() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    missing = [name for name in (*FEATURES, *bars().columns) if f"`{name}`" not in text]
+    assert not missing

@@ -156,7 +156,7 @@ def test_resume_refuses_another_configuration_or_other_data(market_file, tmp_pat
     monkeypatch.undo()
     text = (folder / "run.toml").read_text()
     (folder / "run.toml").write_text(text.replace("slippage_ticks = 1.0", "slippage_ticks = 2.0"))
-    with pytest.raises(StoreError, match="another config_hash"):
+    with pytest.raises(StoreError, match=r"costs.slippage_ticks 1.0 -> 2.0"):
         loop.resume(folder)
 
 

@@ -47,8 +47,8 @@ class DQNConfig:
     """First probability of a random action."""
     epsilon_decay_frac: float = 0.5
     """Share of all training steps over which epsilon falls linearly."""
-    huber_delta: float = 1.0
-    """TD error beyond which the loss is linear."""
+    huber_delta: float = 10.0
+    """TD error (in volatilities of a bar) beyond which the loss is linear; small values learn medians, not means."""
     max_grad_norm: float = 10.0
     """Gradients are scaled down to this global norm."""
     adam_eps: float = 1e-8

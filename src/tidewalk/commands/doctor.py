@@ -1,19 +1,47 @@
 """`tidewalk doctor`: what is installed, what the device is, what is missing."""
 
+import dataclasses
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import shutil
 
-_RUNTIME = ("jax", "jaxlib", "equinox", "optax", "numpy", "polars", "databento-dbn", "zstandard", "safetensors", "scipy", "plotly")
-_EXTRAS = {"cuda13": "jax_cuda13_plugin", "cluster": "ray", "sweep": "optuna", "export": "onnx", "gym": "gymnasium", "databento": "databento"}
+from tidewalk.commands.parsing import parse
+
+_RUNTIME = (
+    "jax",
+    "jaxlib",
+    "equinox",
+    "optax",
+    "numpy",
+    "polars",
+    "databento-dbn",
+    "zstandard",
+    "safetensors",
+    "scipy",
+    "plotly",
+)
+_EXTRAS = {
+    "cuda13": "jax_cuda13_plugin",
+    "cluster": "ray",
+    "sweep": "optuna",
+    "export": "onnx",
+    "gym": "gymnasium",
+    "databento": "databento",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class DoctorCommand:
+    """Show what is installed, what the device is, and what is missing."""
 
 
 def run(args: list[str]) -> int:
     """Print the findings; 0 when a study can run here, 2 when not."""
-    del args
-    print(f"tidewalk {_version('tidewalk')}, Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores")
+    parse(DoctorCommand, "doctor", args)
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    print(f"tidewalk {_version('tidewalk')}, Python {platform.python_version()}, {machine}")
     found = {name: _version(name) for name in _RUNTIME}
     for name, version in found.items():
         print(f"  {name:<14} {version or 'MISSING'}")

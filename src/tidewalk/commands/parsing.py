@@ -43,11 +43,9 @@ def parse(record: Any, command: str, args: Sequence[str], *, default: Any = None
     except SystemExit as stop:
         if not stop.code:
             raise
-    flags, positional = _flags(record)
-    reason = _misfit(flags, positional, args)
-    if reason is None and default is None:
-        reason = _missing(flags, positional, args)
-    raise ConfigError(f"{reason or _unframed(said.getvalue())} `tidewalk {command} --help` lists all options.")
+    flags, positional = _flags(record, default)
+    reason = _misfit(flags, positional, args) or _missing(flags, positional, args) or _unframed(said.getvalue())
+    raise ConfigError(f"{reason} `tidewalk {command} --help` lists all options.")
 
 
 def from_text(hint: Any, text: str) -> Any:
@@ -80,14 +78,13 @@ def from_text(hint: Any, text: str) -> Any:
 def _without_none(hint: Any) -> tuple[Any, bool]:
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return hint, False
-    inner = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
-    return (inner[0], True) if len(inner) == 1 else (hint, False)
+    return next(arg for arg in typing.get_args(hint) if arg is not types.NoneType), True
 
 
 def _wanted(hint: Any) -> str:
     if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        return f"one of {', '.join(choices)}" if len(choices) > 1 else str(choices[0])
+        choices = list(typing.get_args(hint))
+        return f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
     if typing.get_origin(hint) is tuple:
         return f"{_WORDS[typing.get_args(hint)[0]]}, or several with commas between"
     return _WORDS[hint]
@@ -134,21 +131,22 @@ class _Flag:
     is_required: bool
 
 
-def _flags(record: Any) -> tuple[dict[str, _Flag], list[str]]:
+def _flags(record: Any, default: Any) -> tuple[dict[str, _Flag], list[str]]:
     """Flags of a record and of the records in it, and the names of its positional arguments."""
     flags: dict[str, _Flag] = {}
     positional: list[str] = []
-    for name, hint in typing.get_type_hints(record, include_extras=True).items():
-        field = next(field for field in dataclasses.fields(record) if field.name == name)
+    for field in dataclasses.fields(record):
+        hint = typing.get_type_hints(record, include_extras=True)[field.name]
         marks = getattr(hint, "__metadata__", ())
-        if marks:
-            positional.append(name)
+        hint = getattr(hint, "__origin__", hint) if marks else hint
+        value = field.default if default is None else getattr(default, field.name)
+        if tyro.conf.Positional in marks:
+            positional.append(field.name.upper())
         elif dataclasses.is_dataclass(hint):
-            inner, _ = _flags(hint)
-            flags |= inner
+            flags |= _flags(hint, None if default is None else value)[0]
         else:
-            has_default = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
-            flags[f"--{name.replace('_', '-')}"] = _Flag(hint, is_required=not has_default)
+            is_required = value in (dataclasses.MISSING, tyro.MISSING)
+            flags[f"--{field.name.replace('_', '-')}"] = _Flag(hint, is_required=is_required)
     return flags, positional
 
 
@@ -162,7 +160,7 @@ def _misfit(flags: dict[str, _Flag], positional: list[str], args: Sequence[str])
         if not word.startswith("-"):
             places -= 1
             if places < 0:
-                return f"{word!r} belongs to no flag."
+                return f"unexpected {word!r}: it belongs to no flag."
             continue
         flag = flags.get(name) or flags.get(f"--{name.removeprefix('--no-')}")
         if flag is None:
@@ -200,7 +198,7 @@ def _missing(flags: dict[str, _Flag], positional: list[str], args: Sequence[str]
     given = {word.partition("=")[0].replace("_", "-") for word in args}
     missing = [name for name, flag in flags.items() if flag.is_required and name not in given]
     if positional and not any(not word.startswith("-") for word in args):
-        missing += [name.upper() for name in positional]
+        missing += positional
     return f"{' and '.join(missing)} must be given." if missing else None
 
 

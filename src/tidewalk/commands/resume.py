@@ -16,10 +16,12 @@ class ResumeConfig:
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run folder."""
+    data_dir: Path | None = None
+    """Where the data lie now, if they were moved since."""
     quiet: bool = False
     """Print the result only."""
     json: bool = False
-    """Print summary.json instead of the table."""
+    """Print JSON on standard output in place of text: summary.json."""
 
 
 def run(args: list[str]) -> int:
@@ -27,5 +29,5 @@ def run(args: list[str]) -> int:
     config = parse(ResumeConfig, "resume", args)
     from tidewalk.run.loop import resume
 
-    print_result(resume(config.run, quiet=config.quiet), as_json=config.json)
+    print_result(resume(config.run, data_dir=config.data_dir, quiet=config.quiet), as_json=config.json)
     return 0

@@ -1,10 +1,12 @@
 """`tidewalk sample`: write a synthetic market."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 from tidewalk.commands.parsing import parse
 from tidewalk.data.synthetic import SampleConfig, write_sample
+from tidewalk.run.console import tell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +21,11 @@ class SampleCommand:
 def run(args: list[str]) -> int:
     """Write the files and print what they are."""
     config = parse(SampleCommand, "sample", args)
-    paths = write_sample(config.out, config.sample)
+    sample = config.sample
+    tell(f"writing {sample.months} month(s) to {config.out}")
+    paths = write_sample(config.out, sample)
     size = sum(path.stat().st_size for path in paths) / 2**20
-    print(f"{len(paths)} DBN file(s), {size:.1f} MiB, kind {config.sample.kind}, seed {config.sample.seed}: {config.out}")
-    print(f"next: tidewalk train --data-dir {config.out} --symbol ES.FUT --train-months 3 --val-months 1 --test-months 1 --step-months 3")
+    print(f"{len(paths)} DBN file(s), {size:.1f} MiB, kind {sample.kind}, seed {sample.seed}: {config.out}")
+    flags = "--symbol ES.FUT --train-months 3 --val-months 1 --test-months 1 --step-months 3"
+    print(f"next: tidewalk train --data-dir {shlex.quote(str(config.out))} {flags}")
     return 0

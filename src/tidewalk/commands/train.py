@@ -1,23 +1,40 @@
 """`tidewalk train`: run a walk-forward study."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from tidewalk.commands.parsing import parse
 from tidewalk.core.errors import ConfigError
 from tidewalk.run.settings import RunConfig, from_toml
 
 
+@dataclasses.dataclass(frozen=True)
+class StudyCommand:
+    """A walk-forward study: `train` runs it, `windows` shows its windows only."""
+
+    study: Annotated[RunConfig, tyro.conf.arg(name="")]
+    config: Path | None = None
+    """Take the settings from this file, such as the run.toml of a run; flags win over it."""
+
+
 def run(args: list[str]) -> int:
     """Train with flags, or with `--config FILE` and flags that win over it."""
-    rest, file = _take_config(args)
-    config: RunConfig = parse(RunConfig, "train", rest, default=_read(file) if file else None)
+    config = parse_study("train", args)
     from tidewalk.run.loop import train
 
     print_result(train(config), as_json=config.output.json)
     return 0
+
+
+def parse_study(command: str, args: list[str]) -> RunConfig:
+    """The study that flags and a configuration file ask for."""
+    default = _from_file(_value_of("--config", args))
+    return parse(StudyCommand, command, args, default=default).study
 
 
 def print_result(folder: Path, *, as_json: bool) -> None:
@@ -43,8 +60,9 @@ def _headline(summary: dict[str, Any]) -> list[str]:
         f"net {oos['net_usd']:+,.0f} = gross {oos['gross_usd']:+,.0f} - costs {oos['costs_usd']:,.0f}",
         f"Sharpe {_number(oos['sharpe_session'])} (90 % {interval}), max drawdown {oos['max_drawdown_usd']:,.0f}, "
         f"PSR {_number(oos['psr'])}, DSR {_number(oos['dsr'])} of {oos['trials']} trial(s)",
-        f"baselines: long {baselines['long']:+,.0f}, short {baselines['short']:+,.0f}, momentum {baselines['momentum']:+,.0f}; "
-        f"better than {_percent(baselines['random_p'])} of random timing; hindsight bound {oracle['net_usd']:+,.0f}",
+        f"baselines: long {baselines['long']:+,.0f}, short {baselines['short']:+,.0f}, "
+        f"momentum {baselines['momentum']:+,.0f}; better than {_percent(baselines['random_p'])} of random timing; "
+        f"hindsight bound {oracle['net_usd']:+,.0f}",
     ]
 
 
@@ -56,25 +74,23 @@ def _percent(value: float | None) -> str:
     return "an undefined share" if value is None else f"{value:.0%}"
 
 
-def _take_config(args: list[str]) -> tuple[list[str], Path | None]:
-    """The arguments without `--config FILE`, and the file."""
-    for index, arg in enumerate(args):
-        name, equals, value = arg.partition("=")
-        if name != "--config":
-            continue
-        if not equals:
-            if index + 1 == len(args):
-                raise ConfigError("--config needs a file: a run.toml.")
-            return args[:index] + args[index + 2 :], Path(args[index + 1])
-        return args[:index] + args[index + 1 :], Path(value)
-    return args, None
+def _value_of(flag: str, args: list[str]) -> Path | None:
+    """The last value given for a flag; whether it may stand there is for the parser to say."""
+    values = [word.partition("=")[2] for word in args if word.startswith(f"{flag}=")]
+    values += [value for word, value in itertools.pairwise(args) if word == flag]
+    return Path(values[-1]) if values else None
 
 
-def _read(file: Path) -> RunConfig:
-    """A configuration file; its run folder is not taken over, since that run exists already."""
+def _from_file(file: Path | None) -> StudyCommand | None:
+    """The settings of a file; its run folder is not taken over, since that run exists already."""
+    if file is None:
+        return None
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {file}: {error}.") from error
-    config = from_toml(text, str(file))
-    return dataclasses.replace(config, output=dataclasses.replace(config.output, out=None, overwrite=False))
+    except OSError as error:
+        raise ConfigError(f"--config {file}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--config {file}: not a text file ({error.reason} at byte {error.start}).") from error
+    config = from_toml(text, str(file), absent=tyro.MISSING)
+    output = dataclasses.replace(config.output, out=None, overwrite=False)
+    return StudyCommand(dataclasses.replace(config, output=output))

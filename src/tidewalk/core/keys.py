@@ -4,7 +4,7 @@ import jax
 
 from tidewalk.core.arrays import Array, Key, UInt32
 
-_INIT, _STEP = 0, 1
+_INIT, _STEP, _LANES = 0, 1, 2
 
 
 def root_key(seed: int) -> Key[Array, ""]:
@@ -18,8 +18,13 @@ def member_key(root: Key[Array, ""], window: Array, seed: Array) -> Key[Array, "
 
 
 def init_key(member: Key[Array, ""]) -> Key[Array, ""]:
-    """Key for the initial weights and start bars of a member."""
+    """Key for the initial weights of a member."""
     return jax.random.fold_in(member, _INIT)
+
+
+def lanes_key(member: Key[Array, ""]) -> Key[Array, ""]:
+    """Key for the bars at which the lanes of a member start."""
+    return jax.random.fold_in(member, _LANES)
 
 
 def step_bits(member: Key[Array, ""], clock: Array, count: int) -> UInt32[Array, "count"]:

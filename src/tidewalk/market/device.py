@@ -156,15 +156,24 @@ def load_market(path: Path) -> MarketData:
     Raises:
         DataError: the file is missing, damaged, or not a prepared market of this format.
     """
+    if not path.exists():
+        raise DataError(f"--data-dir {path}: no such file.")
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+        data = path.read_bytes()
+        if not data.startswith(b"PK"):
+            raise ValueError(f"{len(data)} bytes that are no .npz archive")
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in _ARRAYS}
             info = json.loads(str(archive["info"]))
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error).strip("'")
         raise DataError(
-            f"{path.name} is not a readable prepared market (.npz): {error}. Prepare it again from the data files."
+            f"{path.name} is not a readable prepared market (.npz): {reason}. Prepare it again from the data files."
         ) from error
     if info.pop("format", None) != _FORMAT:
         raise DataError(f"{path.name} has another market format than {_FORMAT}. Prepare it again from the data files.")
     tuples: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in info.items()}
-    return MarketData(**arrays, info=MarketInfo(**tuples))
+    try:
+        return MarketData(**arrays, info=MarketInfo(**tuples))
+    except TypeError as error:
+        raise DataError(f"{path.name}: its description does not fit ({error}). Prepare it again.") from error

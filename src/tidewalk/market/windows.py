@@ -15,6 +15,8 @@ from tidewalk.core.arrays import Float32, HostOrDevice, Int32
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.sessions import last_session_of_month
 
+_ROUNDING, _NO_SPREAD = 1e-7, 1e-10
+"""A feature whose spread is below this share of its mean, or below this number, is rounding: it counts as constant."""
 _MIN_DECISIONS = 3
 """A range with fewer decisions than this carries no information; its window is left out with a warning."""
 
@@ -205,7 +207,8 @@ def fit_windows(plan: WindowPlan, features: np.ndarray, move_ticks: np.ndarray) 
         rows = features[window.train.first : window.train.stop].astype(np.float64)
         mean, std = rows.mean(0), rows.std(0)
         center.append(mean)
-        scale.append(np.where(std > 1e-6, 1.0 / np.maximum(std, 1e-6), 0.0))
+        least = np.maximum(_ROUNDING * np.abs(mean), _NO_SPREAD)
+        scale.append(np.where(std > least, 1.0 / np.maximum(std, least), 0.0))
         # the last two moves of the range reach prices after it
         std_ticks = float(move_ticks[window.train.first : max(window.train.stop - 2, window.train.first + 1)].std())
         reward_scale.append(1.0 / std_ticks if std_ticks > 0 else 1.0)

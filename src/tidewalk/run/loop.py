@@ -1,7 +1,11 @@
 """The one impure loop: plan, compile, epochs, checkpoints, results."""
 
 import contextlib
+import dataclasses
 import datetime as dt
+import itertools
+import os
+import shlex
 import signal
 import time
 from collections.abc import Generator
@@ -14,14 +18,46 @@ import numpy as np
 from tidewalk.core import trees
 from tidewalk.core.errors import Interrupted, StoreError, TrainError
 from tidewalk.run import mesh, records
-from tidewalk.run.console import Reporter, reporter
+from tidewalk.run.console import Reporter, reporter, tell
 from tidewalk.run.engine import Engine, restore, start
-from tidewalk.run.settings import RunConfig, config_hash, from_toml, to_toml
-from tidewalk.run.study import Study, plan_study, read_market, windows_record
+from tidewalk.run.settings import (
+    RunConfig,
+    changes,
+    config_hash,
+    from_toml,
+    result_settings,
+    to_toml,
+    with_absolute_paths,
+)
+from tidewalk.run.study import Study, market_hash, plan_study, read_market, windows_record
 from tidewalk.run.timing import PhaseTimes, breakdown
 from tidewalk.store import checkpoint, layout, results
 from tidewalk.store.layout import RunFolder
 from tidewalk.train.population import TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """One stretch of a run, from its start or from a checkpoint to its end."""
+
+    run: RunFolder
+    study: Study
+    identity: dict[str, Any]
+    """What has to be the same for a run to go on; kept in the manifest and in every checkpoint."""
+    quiet: bool
+    last: Path | None = None
+    """Checkpoint to go on from."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass
+class _Stop:
+    """What the signal handler and the loop tell each other."""
+
+    is_asked: bool = False
+    """A signal asked for a stop."""
+    can_wait: bool = False
+    """An epoch runs, after which a stop loses nothing."""
 
 
 def train(config: RunConfig) -> Path:
@@ -33,79 +69,173 @@ def train(config: RunConfig) -> Path:
     Raises:
         ConfigError, DataError, StoreError: the request, the data or the folder are at fault; nothing was trained.
         TrainError: every member diverged.
-        Interrupted: stopped by a signal after a checkpoint; `resume` goes on.
+        Interrupted: stopped by a signal; `resume` goes on.
     """
-    study = _plan(config)
-    run = layout.create_run(_run_path(config), overwrite=config.output.overwrite)
-    layout.write_text_atomic(run.config, to_toml(config))
-    results.write_windows(run, windows_record(study))
-    return _guarded(run, study, None)
+    config = with_absolute_paths(config)
+    path = _run_path(config)
+    _refuse_taken(path, overwrite=config.output.overwrite)
+    study = _plan(config, quiet=config.output.quiet)
+    run = layout.create_run(path, overwrite=config.output.overwrite)
+    try:
+        job = _Job(run, study, _identity(study), config.output.quiet)
+        return _supervised(job, records.manifest_fields(study))
+    finally:
+        layout.unlock_run(run)
 
 
-def resume(path: Path, *, quiet: bool = False) -> Path:
+def resume(path: Path, *, data_dir: Path | None = None, quiet: bool = False) -> Path:
     """Go on with an interrupted study from its last whole checkpoint.
 
+    Args:
+        path: the run folder.
+        data_dir: where the data lie now; None: where they lay.
+        quiet: no log.
+
     Raises:
-        StoreError: nothing to resume, or the data or the configuration are not those of the checkpoint.
+        StoreError: nothing to resume, or the data or the configuration are not those of the run.
+        Others as `train`.
     """
     run = layout.open_run(path)
-    if layout.read_manifest(run).get("status") == "complete":
-        raise StoreError(f"{path} is complete; there is nothing to resume.")
-    config = from_toml(layout.read_bytes(run.config).decode(), str(run.config))
-    study = _plan(config)
     layout.lock_run(run)
-    latest = checkpoint.latest_checkpoint(run.checkpoints)
-    return _guarded(run, study, latest.path, notes=latest.warnings, quiet=quiet)
+    try:
+        manifest = layout.read_manifest(run)
+        if manifest.get("status") == "complete":
+            raise StoreError(
+                f"{path}: the run is complete; there is nothing to resume. `tidewalk report` writes its report."
+            )
+        config = _stored_config(run, data_dir)
+        quiet = quiet or config.output.quiet
+        study = _plan(config, quiet=quiet)
+        latest = checkpoint.latest_checkpoint(run.checkpoints)
+        fields = records.manifest_fields(study)
+        notes = (*latest.warnings, _continuation(manifest, fields, latest.path))
+        job = _Job(run, study, _identity(study), quiet, latest.path, notes)
+        _refuse_other(job, manifest)
+        return _supervised(job, {**fields, "resumed": [*manifest.get("resumed", []), notes[-1]]})
+    finally:
+        layout.unlock_run(run)
 
 
-def _plan(config: RunConfig) -> Study:
+def _refuse_taken(path: Path, *, overwrite: bool) -> None:
+    """Say at once what would be found only after the data are read, or, of the ledger, after training."""
+    layout.check_name(path.name, "--out")
+    if not overwrite and layout.run_paths(path).manifest.exists():
+        raise StoreError(f"{path}: holds a run already. Choose another --out, or replace it with --overwrite.")
+    ledger = path.parent / records.LEDGER
+    place = next(folder for folder in (ledger, *ledger.absolute().parents) if folder.exists())
+    if not os.access(place, os.W_OK):
+        raise StoreError(f"{place}: not writable, and the ledger of trials is kept beside the run folder ({ledger}).")
+
+
+def _plan(config: RunConfig, *, quiet: bool) -> Study:
     mesh.make_reproducible()
     mesh.choose_platform(config.output.device)
+    tell(f"reading {config.data.data_dir}", quiet=quiet)
     return plan_study(config, read_market(config), compose=mesh.compose_form())
 
 
 def _run_path(config: RunConfig) -> Path:
     if config.output.out is not None:
         return config.output.out
-    stamp = dt.datetime.now().strftime("%Y%m%d-%H%M%S")
-    symbol = "".join(c if c.isalnum() or c in "._-" else "-" for c in config.data.symbol)
-    return Path("runs") / f"{stamp}-{config.model}-{symbol}"
+    symbol = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in config.data.symbol)[:32]
+    path = Path("runs") / f"{dt.datetime.now():%Y%m%d-%H%M%S}-{config.model}-{symbol}"
+    others = itertools.takewhile(Path.exists, (path.with_name(f"{path.name}-{n}") for n in itertools.count(2)))
+    return path.with_name(f"{path.name}-{len(list(others)) + 2}") if path.exists() else path
 
 
-def _guarded(run: RunFolder, study: Study, last: Path | None, *, notes: tuple[str, ...] = (), quiet: bool = False) -> Path:
+def _stored_config(run: RunFolder, data_dir: Path | None) -> RunConfig:
+    config = from_toml(layout.read_bytes(run.config).decode(errors="replace"), str(run.config))
+    if data_dir is not None:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, data_dir=data_dir))
+    return with_absolute_paths(config)
+
+
+def _identity(study: Study) -> dict[str, str]:
+    """What has to be the same for a run to go on."""
+    return {
+        "config_hash": config_hash(study.config),
+        "data_fingerprint": study.market.info.fingerprint,
+        "market_hash": market_hash(study.config, study.market),
+    }
+
+
+def _refuse_other(job: _Job, manifest: dict[str, Any]) -> None:
+    """Refuse to go on with other settings or other data than the run began with, and say what differs."""
+    run, study = job.run, job.study
+    meta = {} if job.last is None else checkpoint.load_checkpoint(job.last)[1]
+    for name, value in job.identity.items():
+        before = {str(record[name]) for record in (manifest, meta) if name in record}
+        if before <= {value}:
+            continue
+        if name == "config_hash":
+            change = changes(meta.get("settings", {}), result_settings(study.config)) if meta else ""
+            raise StoreError(
+                f"{run.config}: the settings are not those of the run{f' ({change})' if change else ''}. Undo the "
+                f"change, or start a new run with `tidewalk train --config {run.config}`."
+            )
+        what = "bars" if name == "data_fingerprint" else "roll table, the feature code or the version of a package"
+        raise StoreError(
+            f"{study.config.data.data_dir}: not the data of the run: other {what} ({name} {value[:12]}, was "
+            f"{' and '.join(sorted(text[:12] for text in before))}). Bring them back, say with --data-dir where they "
+            "lie now, or start a new run."
+        )
+
+
+def _continuation(manifest: dict[str, Any], fields: dict[str, Any], last: Path | None) -> str:
+    """Where a run goes on, and whether on other software or another device than it began with."""
+    now, before = ({**of.get("versions", {}), "device": of.get("device")} for of in (fields, manifest))
+    other = [f"{name} {now[name]} (was {before[name]})" for name in now if before.get(name, now[name]) != now[name]]
+    start = "resumed from the start: no usable checkpoint" if last is None else f"resumed from {last.stem}"
+    if not other:
+        return start
+    return f"warning: {start}, with {', '.join(other)}: the result may not be that of an uninterrupted run to the bit"
+
+
+def _supervised(job: _Job, manifest: dict[str, Any]) -> Path:
     """Run with the folder locked; its manifest says how it ended."""
+    run, study = job.run, job.study
+    layout.write_text_atomic(run.config, to_toml(study.config))
+    results.write_windows(run, windows_record(study))
+    layout.write_manifest(run, {**manifest, **job.identity})
     try:
-        layout.write_manifest(run, records.manifest_fields(study))
-        _run(run, study, last, notes, quiet=quiet or study.config.output.quiet)
-    except (Interrupted, KeyboardInterrupt):
-        records.write_unfinished(run, study, "interrupted")
-        raise
+        with _signals() as stop:
+            _run(job, stop)
+    except (Interrupted, KeyboardInterrupt, BrokenPipeError) as error:
+        with contextlib.suppress(StoreError):
+            records.write_unfinished(run, study, "interrupted")
+        said = str(error) if isinstance(error, Interrupted) else "Stopped at once."
+        raise Interrupted(f"{said} Go on with: tidewalk resume {shlex.quote(str(run.root))}") from error
     except Exception:
         with contextlib.suppress(StoreError):
             records.write_unfinished(run, study, "failed")
         raise
-    finally:
-        layout.unlock_run(run)
     return run.root
 
 
-def _run(run: RunFolder, study: Study, last: Path | None, notes: tuple[str, ...], *, quiet: bool) -> None:
-    epochs = study.config.train.epochs
-    engine, state = start(study)
-    done = 0
-    if last is not None:
-        state, done = _from_checkpoint(engine, state, last)
-    results.rewind_metrics(run, done)
-    with reporter(epochs, done, quiet=quiet) as out, _stop_on_signal() as stop:
-        for line in (*notes, *records.opening_lines(engine, done)):
+def _run(job: _Job, stop: _Stop) -> None:
+    run, study, epochs = job.run, job.study, job.study.config.train.epochs
+    meta = {**job.identity, "settings": result_settings(study.config)}
+    with reporter(epochs, quiet=job.quiet) as out:
+        for line in (*job.notes, f"compiling for {study.num_windows} window(s) x {study.config.train.seeds} seed(s)"):
             out.say(line)
+        engine, state = start(study)
+        done = 0
+        if job.last is not None:
+            state, done = _from_checkpoint(state, job.last)
+        results.rewind_metrics(run, done)
+        for line in records.opening_lines(engine, done):
+            out.say(line)
+        out.advance(done, "")
         for epoch in range(done + 1, epochs + 1):
+            stop.can_wait = True
             state = _one_epoch(run, engine, state, epoch, out)
-            if epoch % study.config.output.checkpoint_every == 0 or epoch == epochs or stop:
-                _save(run, engine, state, epoch)
-            if stop and epoch < epochs:
-                raise Interrupted(f"Stopped after epoch {epoch} of {epochs}. Go on with: tidewalk resume {run.root}")
-    records.write_results(run, engine, state)
+            if epoch % study.config.output.checkpoint_every == 0 or epoch == epochs or stop.is_asked:
+                _save(run, state, {"epoch": epoch, **meta})
+            if stop.is_asked and epoch < epochs:
+                raise Interrupted(f"Stopped after epoch {epoch} of {epochs}.")
+        stop.can_wait = False
+        out.say("trading the test months and writing the results")
+        records.write_results(run, engine, state)
 
 
 def _one_epoch(run: RunFolder, engine: Engine, state: TrainState, epoch: int, out: Reporter) -> TrainState:
@@ -117,59 +247,47 @@ def _one_epoch(run: RunFolder, engine: Engine, state: TrainState, epoch: int, ou
     results.append_metrics(run, record)
     _say(out, engine.study, epoch, record, times, uploaded)
     if not np.asarray(metrics["is_alive"]).any():
-        raise TrainError(f"Every member's loss is not finite since epoch {epoch}. Try a smaller --lr, or look at the features with `tidewalk inspect`.")
+        raise TrainError(
+            f"Every member's loss is not finite since epoch {epoch}. Try a smaller --lr, or look at the features with "
+            "`tidewalk inspect`."
+        )
     return state
 
 
 def _say(out: Reporter, study: Study, epoch: int, record: dict[str, Any], times: PhaseTimes, uploaded: int) -> None:
     loss = "-" if record["loss"] is None else f"{record['loss']:.4f}"
-    val = record["val_net_usd"]
-    status = f"loss {loss}  val {val['median']:+,.0f} {study.market.info.currency}  {record['epochs_per_s']:.2f} epochs/s"
-    out.say(f"epoch {epoch}/{study.config.train.epochs}  {status}  (val p10 {val['p10']:+,.0f}, p90 {val['p90']:+,.0f})")
+    val, currency, speed = record["val_net_usd"], study.market.info.currency, f"{record['epochs_per_s']:.2f} epochs/s"
+    median, band = f"{val['median']:+,.0f} {currency}", f"p10 {val['p10']:+,.0f}, p90 {val['p90']:+,.0f}"
+    out.say(f"epoch {epoch}/{study.config.train.epochs}  loss {loss}  val {median} ({band})  {speed}")
     out.say(breakdown(times, uploaded))
-    out.advance(epoch, status)
+    out.advance(epoch, f"loss {loss}  val {median}  {speed}")
 
 
-def _save(run: RunFolder, engine: Engine, state: TrainState, epoch: int) -> None:
-    meta = {"epoch": epoch, **_identity(engine.study)}
+def _save(run: RunFolder, state: TrainState, meta: dict[str, Any]) -> None:
     host = jax.device_get(state)
-    checkpoint.save_checkpoint(run.checkpoints, f"epoch-{epoch:05d}", trees.to_named(host), meta)
+    checkpoint.save_checkpoint(run.checkpoints, f"epoch-{meta['epoch']:05d}", trees.to_named(host), meta)
     checkpoint.save_checkpoint(run.checkpoints, "best", trees.to_named(host.best), meta)
     checkpoint.prune_checkpoints(run.checkpoints, keep=2)
 
 
-def _from_checkpoint(engine: Engine, state: TrainState, path: Path) -> tuple[TrainState, int]:
+def _from_checkpoint(state: TrainState, path: Path) -> tuple[TrainState, int]:
     arrays, meta = checkpoint.load_checkpoint(path, trees.schema(state))
-    for name, value in _identity(engine.study).items():
-        if meta.get(name) != value:
-            raise StoreError(f"{path.name} was written with another {name} ({meta.get(name)}) than this study has ({value}). Start a new run.")
     return restore(state, arrays), int(meta["epoch"])
 
 
-def _identity(study: Study) -> dict[str, str]:
-    return {"config_hash": config_hash(study.config), "data_fingerprint": study.market.info.fingerprint}
-
-
-class _Stop:
-    """True once a signal asked for a stop."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-
-    def __bool__(self) -> bool:
-        return self.is_set
-
-
 @contextlib.contextmanager
-def _stop_on_signal() -> Generator[_Stop, None, None]:
-    """First SIGINT or SIGTERM: stop after the epoch that runs. Second SIGINT: at once."""
+def _signals() -> Generator[_Stop]:
+    """SIGINT or SIGTERM stops a run after the epoch where one runs, else at once; SIGINT twice stops it at once."""
     stop = _Stop()
 
     def ask(number: int, frame: object) -> None:
         del frame
-        if stop and number == signal.SIGINT:
+        if not stop.can_wait or (stop.is_asked and number == signal.SIGINT):
             raise KeyboardInterrupt
-        stop.is_set = True
+        stop.is_asked = True
+        # Not print: the signal may have come in the middle of one.
+        with contextlib.suppress(OSError):
+            os.write(2, b"\ntidewalk: stopping after this epoch; Ctrl-C again stops at once\n")
 
     try:
         previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}

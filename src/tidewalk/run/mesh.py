@@ -35,10 +35,11 @@ def choose_platform(device: str | None) -> None:
     jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}[device])
     try:
         jax.devices()
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # without its plugin jax fails an assertion
+        reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
         raise ConfigError(
-            f"--device {device}: jax finds no such device here ({str(error).splitlines()[0]}). On NVIDIA GPUs install "
-            "tidewalk[cuda13]; `tidewalk doctor` shows what is found."
+            f"--device {device}: jax finds no such device here{reason}. On an NVIDIA GPU install tidewalk[cuda13]; "
+            "`tidewalk doctor` shows what is found."
         ) from error
 
 

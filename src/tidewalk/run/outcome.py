@@ -156,7 +156,9 @@ def statistics(
     says = inference.verdict(
         net_usd=money["net_usd"], sessions=len(pnl), trades=money["trades"], psr=psr, dsr=dsr, ci=interval
     )
-    percentile = timing_percentile(study.market, outcome.books[ENSEMBLE])
+    percentile = timing_percentile(
+        study.market, outcome.books[ENSEMBLE], flat_at_close=study.program.env.flat_at_close
+    )
     bound = _money(study, outcome.books["oracle"])["net_usd"]
     captured = metrics.captured_frac(money["net_usd"], bound)
     is_bounded = interval.low is not None and interval.high is not None
@@ -275,4 +277,8 @@ def _session_rows(study: Study, window: int, account: Book) -> pl.DataFrame:
 
 
 def _sessions_per_year(study: Study) -> float:
-    return metrics.sessions_per_year(np.unique(study.market.trade_day).astype("datetime64[D]"))
+    days = np.unique(study.market.trade_day)
+    steps_days = np.diff(days)
+    if np.median(steps_days) > metrics.MAX_CLOSED_DAYS:  # sessions weeks apart are the rule: no pause to leave out
+        return float(metrics.DAYS_PER_YEAR / steps_days.mean())
+    return metrics.sessions_per_year(days.astype("datetime64[D]"))

@@ -40,7 +40,7 @@ class OutputConfig:
     quiet: bool = False
     """Print the result only."""
     json: bool = False
-    """Print summary.json instead of the table."""
+    """Print JSON on standard output in place of text: summary.json, or windows.json."""
 
     def __post_init__(self) -> None:
         """Refuse an interval that never comes."""
@@ -74,27 +74,56 @@ def to_toml(config: RunConfig) -> str:
     return tomli_w.dumps(_plain(config))
 
 
-def from_toml(text: str, name: str = "run.toml") -> RunConfig:
+def from_toml(text: str, name: str = "run.toml", *, absent: Any = None) -> RunConfig:
     """The configuration that `to_toml` wrote, or that a person wrote by hand (missing keys keep their defaults).
 
+    Args:
+        text: TOML.
+        name: where it comes from, for errors.
+        absent: what stands for a key without default that is missing; None refuses such a file.
+
     Raises:
-        ConfigError: not TOML, an unknown key (with the nearest valid one), a value of the wrong type, or one that a record refuses.
+        ConfigError: not TOML, an unknown key (with the nearest valid one), a value of the wrong type, or one that a
+            record refuses.
     """
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not valid TOML: {error}.") from error
-    return _build(RunConfig, values, name)
+    return _build(RunConfig, values, name, absent)
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The configuration with its files named so that it means the same from any folder."""
+    data_dir, (rule, colon, table) = config.data.data_dir.absolute(), config.series.roll.partition(":")
+    roll = f"{rule}:{Path(table).absolute()}" if rule == "table" and table else f"{rule}{colon}{table}"
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, data_dir=data_dir),
+        series=dataclasses.replace(config.series, roll=roll),
+    )
+
+
+def result_settings(config: RunConfig) -> dict[str, Any]:
+    """Every setting that can change a result, by dotted name: not where files lie, nor what is printed."""
+    values = _plain(config)
+    values["output"] = {"precision": config.output.precision}
+    values["data"].pop("data_dir")
+    if config.series.roll.startswith("table:"):
+        values["series"]["roll"] = "table"  # the dates in the file show in the bars
+    groups = {name: group if isinstance(group, dict) else {"": group} for name, group in values.items()}
+    return {f"{name}.{key}".strip("."): value for name, group in groups.items() for key, value in group.items()}
 
 
 def config_hash(config: RunConfig) -> str:
-    """SHA-256 of everything that can change a result: not the place of the files, the run folder, or what is printed."""
-    values = _plain(config)
-    values.pop("output", None)
-    values["precision"] = config.output.precision
-    for name in ("data_dir",):
-        values["data"].pop(name, None)
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    """SHA-256 of every setting that can change a result."""
+    return hashlib.sha256(json.dumps(result_settings(config), sort_keys=True).encode()).hexdigest()
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """What differs between two `result_settings`, as `train.seed 0 -> 1, dqn.lr 0.0005 -> 0.001`."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(f"{name} {before.get(name, 'not set')} -> {after.get(name, 'not set')}" for name in names)
 
 
 def _plain(value: Any) -> Any:
@@ -106,38 +135,47 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _build(record: type, values: dict[str, Any], where: str) -> Any:
+def _build(record: type, values: dict[str, Any], where: str, absent: Any) -> Any:
     hints = typing.get_type_hints(record)
     fields = {f.name: f for f in dataclasses.fields(record)}
     for key in values:
         if key not in fields:
-            raise ConfigError(f"{where}: unknown key {key!r}{did_you_mean(key, fields)}. Known keys: {', '.join(fields)}.")
-    required = [n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
-    for name in required:
-        if name not in values:
+            inside = [name for name in fields if key in getattr(hints[name], "__dataclass_fields__", ())]
+            hint = f" (it belongs in [{inside[0]}])" if inside else did_you_mean(key, fields)
+            raise ConfigError(f"{where}: unknown key {key!r}{hint}. Known keys: {', '.join(fields)}.")
+    given = {key: _convert(hints[key], value, f"{where}: {key}", absent) for key, value in values.items()}
+    for name, field in fields.items():
+        has_default = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+        if name in given or has_default:
+            continue
+        if absent is None:
             raise ConfigError(f"{where}: {name!r} is missing.")
-    return record(**{key: _convert(hints[key], value, f"{where}: {key}") for key, value in values.items()})
+        is_record = dataclasses.is_dataclass(hints[name])
+        given[name] = _build(hints[name], {}, f"{where}: {name}", absent) if is_record else absent
+    return record(**given)
 
 
-def _convert(hint: Any, value: Any, where: str) -> Any:
+def _convert(hint: Any, value: Any, where: str, absent: Any) -> Any:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         hint = next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
         origin = typing.get_origin(hint)
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _build(typing.cast(type, hint), value, where)
+        return _build(typing.cast(type, hint), value, where, absent)
     if origin is Literal:
         choices = typing.get_args(hint)
         if value not in choices:
-            raise ConfigError(f"{where} is {value!r}{did_you_mean(str(value), map(str, choices))}; it must be one of {', '.join(map(str, choices))}.")
+            near = did_you_mean(str(value), map(str, choices))
+            raise ConfigError(f"{where} is {value!r}{near}; it must be one of {', '.join(map(str, choices))}.")
         return value
     if origin is tuple and isinstance(value, list):
         item = typing.get_args(hint)[0]
-        return tuple(_convert(item, part, where) for part in value)
-    if hint is Path and isinstance(value, str):
+        return tuple(_convert(item, part, where, absent) for part in value)
+    if hint is Path and isinstance(value, str) and value:
         return Path(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
-    raise ConfigError(f"{where} is {value!r} ({type(value).__name__}); it must be of type {getattr(hint, '__name__', hint)}.")
+    kind = "a table" if dataclasses.is_dataclass(hint) else f"of type {getattr(hint, '__name__', hint)}"
+    raise ConfigError(f"{where} is {value!r} ({type(value).__name__}); it must be {kind}.")

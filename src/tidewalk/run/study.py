@@ -1,15 +1,18 @@
 """A study before it touches the device: the market, its windows, and the static program."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 
 from tidewalk.agents.dqn import make_dqn
 from tidewalk.core.errors import ConfigError, DataError, did_you_mean
-from tidewalk.data.contracts import root_of
-from tidewalk.market.device import MarketData, load_market
+from tidewalk.data.load import DataConfig
+from tidewalk.market.device import CLOSING, MarketData, load_market
+from tidewalk.market.prepare import SeriesConfig
 from tidewalk.market.windows import WindowPlan, Windows, decision_ranges, fit_windows, plan_windows
-from tidewalk.run.settings import RunConfig
+from tidewalk.run.settings import RunConfig, config_hash
+from tidewalk.stats.metrics import MIN_SESSIONS_FOR_SHARPE
 from tidewalk.trading.costs import Costs
 from tidewalk.train.population import Program, longest
 
@@ -41,18 +44,54 @@ def read_market(config: RunConfig) -> MarketData:
     """The market of a configuration: a prepared `.npz`, or data files that are read and prepared.
 
     Raises:
-        DataError, ConfigError: as the readers do, or when the `.npz` holds another symbol.
+        DataError, ConfigError: as the readers do, or when the `.npz` holds another symbol or was prepared for good.
     """
     path = config.data.data_dir
     if path.suffix != ".npz":
         from tidewalk.market.prepare import prepare
 
         return prepare(config.data, config.series).market
+    refuse_preparing(config.data, config.series)
     market = load_market(path)
-    if root_of(market.info.symbol) != root_of(config.data.symbol):
-        hint = did_you_mean(config.data.symbol, [market.info.symbol])
-        raise DataError(f"{path.name} holds {market.info.symbol}, not {config.data.symbol}{hint}.")
+    info = market.info
+    if config.data.symbol not in (info.symbol, info.root):
+        hint = did_you_mean(config.data.symbol, [info.symbol])
+        raise DataError(f"--symbol: {path.name} holds {info.symbol}, not {config.data.symbol}{hint}.")
     return market
+
+
+def refuse_preparing(data: DataConfig, series: SeriesConfig) -> None:
+    """Refuse settings of reading and preparing for a market that is prepared already, where they would change nothing.
+
+    Raises:
+        ConfigError: names them.
+    """
+    given = [
+        (field.name, getattr(record, field.name), field.default)
+        for record in (data, series)
+        for field in dataclasses.fields(record)
+    ]
+    asked = [f"--{name.replace('_', '-')} {value}" for name, value, default in given if value != default]
+    asked = [flag for flag in asked if not flag.startswith(("--data-dir", "--symbol"))]
+    if asked:
+        raise ConfigError(
+            f"{', '.join(asked)}: {data.data_dir.name} is prepared already, so this changes nothing. Leave it out, or "
+            "prepare the data files anew with it (`tidewalk inspect --save-market`)."
+        )
+
+
+def market_hash(config: RunConfig, market: MarketData) -> str:
+    """SHA-256 of what a study trains on; unlike the fingerprint of the bars, of the roll table and feature code too.
+
+    The default features, where they were computed just now, are left out: they may differ in the last bit between
+    machines.
+    """
+    names = ["move_ticks", "flags", "session_id", "contract_id"]
+    is_default = config.series.features is None and config.data.data_dir.suffix != ".npz"
+    digest = hashlib.sha256(" ".join(market.info.feature_names).encode())
+    for name in names if is_default else [*names, "features"]:
+        digest.update(np.ascontiguousarray(getattr(market, name)).tobytes())
+    return digest.hexdigest()
 
 
 def resolve_costs(config: RunConfig, market: MarketData) -> Costs:
@@ -88,6 +127,8 @@ def plan_study(config: RunConfig, market: MarketData, *, compose: str) -> Study:
             f"{config.dqn.n_step + 2}."
         )
     ranges = decision_ranges(plan)
+    _refuse_idle_settings(config, market, ranges["val"])
+    _refuse_overflow(config.env.positions, market, ranges["val"])
     features = market.features
     agent = make_dqn(config.dqn, config.env.observation_size(features.shape[1]), config.env.num_positions)
     train = config.train
@@ -109,6 +150,36 @@ def plan_study(config: RunConfig, market: MarketData, *, compose: str) -> Study:
     return Study(
         config, market, plan, fit_windows(plan, features, market.move_ticks), resolve_costs(config, market), program
     )
+
+
+def _refuse_idle_settings(config: RunConfig, market: MarketData, val: np.ndarray) -> None:
+    """Refuse settings under which nothing could be traded, or no epoch could be chosen, on these data."""
+    closing_frac = float(np.mean((market.flags[:-1] & CLOSING) != 0))
+    if config.env.flat_at_close and closing_frac > 0.5:
+        raise ConfigError(
+            f"--flat-at-close leaves no choice at {closing_frac:.0%} of the bars: most sessions have a single bar, and "
+            "at the open of its last bar a session must be flat. Use shorter bars, or leave the flag out."
+        )
+    if config.train.select == "sharpe":
+        # a decision belongs to the session of the bar in which it fills
+        sessions = min(len(np.unique(market.session_id[first + 1 : stop + 1])) for first, stop in val)
+        if sessions < MIN_SESSIONS_FOR_SHARPE:
+            raise ConfigError(
+                f"--select sharpe needs {MIN_SESSIONS_FOR_SHARPE} or more sessions in every validation range; the "
+                f"shortest has {sessions}. Use --select reward, or more --val-months."
+            )
+
+
+def _refuse_overflow(positions: int, market: MarketData, val: np.ndarray) -> None:
+    """Refuse position sizes whose ticks the device could not add up in int32."""
+    move_ticks = np.abs(market.move_ticks.astype(np.int64))
+    reach = max(int(move_ticks.max(initial=0)), *(int(move_ticks[first:stop].sum()) for first, stop in val))
+    if positions * reach >= 2**31:
+        raise ConfigError(
+            f"--positions {positions}: the moves of a validation range add up to {reach} ticks, so the ticks of "
+            f"{positions} contracts may exceed the 2147483647 that int32 accounting can hold. Use --positions "
+            f"{(2**31 - 1) // reach} or fewer, or a coarser --tick."
+        )
 
 
 def windows_record(study: Study) -> dict[str, object]:

@@ -354,7 +354,7 @@ def open_run(path: Path) -> RunFolder:
         StoreError: no such folder (names the nearest), or no readable manifest of a version known here.
     """
     if not path.is_dir():
-        beside = [folder.name for folder in path.parent.iterdir()] if path.parent.is_dir() else []
+        beside = [folder.parent.name for folder in path.parent.glob("*/manifest.json")]
         raise StoreError(f"{path}: no such run folder{did_you_mean(path.name, beside)}.")
     run = run_paths(path)
     read_manifest(run)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tidewalk.market.device import MarketData
+from tidewalk.market.device import CLOSING, MarketData
 from tidewalk.trading.account import Book, allowed, book
 from tidewalk.trading.env import EnvConfig
 
@@ -18,7 +18,9 @@ def baseline_book(name: str, market: MarketData, env: EnvConfig, first: int, cou
     return book(market, first, allowed(market, env, first, _wanted(name, market, env, first, count)))
 
 
-def timing_percentile(market: MarketData, paths: list[Book], *, draws: int = 1000, seed: int = 0) -> float | None:
+def timing_percentile(
+    market: MarketData, paths: list[Book], *, flat_at_close: bool = False, draws: int = 1000, seed: int = 0
+) -> float | None:
     """Share of random policies of the same turnover and exposure that earned less, ties counted half.
 
     A random policy holds the agent's own positions of each window, rotated in time by a random number of bars. It
@@ -28,6 +30,7 @@ def timing_percentile(market: MarketData, paths: list[Book], *, draws: int = 100
     Args:
         market: the market.
         paths: the agent's book of each window.
+        flat_at_close: whether the agent had to be flat over session breaks; then so are the random policies.
         draws: number of random policies.
         seed: seed of the rotations.
 
@@ -39,8 +42,10 @@ def timing_percentile(market: MarketData, paths: list[Book], *, draws: int = 100
     rng = np.random.default_rng(seed)
     random_ticks = np.zeros(draws)
     for path in paths:
-        held = path.after_lots[:-1].astype(np.float64)
-        move = market.move_ticks[path.first : path.first + len(held)].astype(np.float64)
+        rows = slice(path.first, path.first + len(path.after_lots) - 1)
+        is_free = ~(flat_at_close & ((market.flags[rows] & CLOSING) != 0))
+        held = path.after_lots[:-1][is_free].astype(np.float64)
+        move = market.move_ticks[rows][is_free].astype(np.float64)
         spectrum = np.fft.rfft(move) * np.conj(np.fft.rfft(held))
         by_rotation = np.rint(np.fft.irfft(spectrum, n=len(held)))
         random_ticks += by_rotation[rng.integers(0, len(held), draws)]

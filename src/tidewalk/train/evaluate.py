@@ -43,14 +43,18 @@ def validate(program: Program, market: Market, windows: Windows, member: Members
 def trade_members(
     program: Program, market: Market, windows: Windows, members: Members, best: Best
 ) -> Int8[Array, "M H"]:
-    """Positions of every member's best epoch over the test months of its window, one row per member."""
+    """Positions of every member's best epoch over the test months of its window, one row per member.
 
-    def one(member: Members, params: PyTree) -> Array:
+    A member without a best epoch has nothing but its first, random weights: it stays flat.
+    """
+
+    def one(member: Members, params: PyTree, epoch: Array) -> Array:
         window = window_of(windows, member.window)
         table = member_table(program.agent, program.env, params)
-        return rollout(program, market, window, window.test, table, bars=program.test_bars, with_path=True).positions
+        result = rollout(program, market, window, window.test, table, bars=program.test_bars, with_path=True)
+        return jnp.where(epoch > 0, result.positions, jnp.int8(program.env.flat))
 
-    return jax.vmap(one)(members, best.params)
+    return jax.vmap(one)(members, best.params, best.epoch)
 
 
 def trade_ensembles(
@@ -77,7 +81,10 @@ def _as_step(result: Rollout) -> env_ops.Step:
 def _session_sharpe(
     program: Program, market: Market, window: Windows, member: Members, positions: Array
 ) -> Float32[Array, ""]:
-    """Mean over standard deviation of the session net rewards; -inf where undefined (under 3 sessions, no variance)."""
+    """Mean over standard deviation of the session net rewards; -inf where undefined (under 3 sessions, no variance).
+
+    As in the books, a decision belongs to the session of the bar in which it fills.
+    """
     offsets = jnp.arange(program.val_bars, dtype=jnp.int32)
     bar = window.val[0] + offsets
     inside = env_ops.is_inside(window.val, bar)
@@ -85,7 +92,7 @@ def _session_sharpe(
     after = positions.astype(jnp.int32)
     before = jnp.concatenate([jnp.full(1, program.env.flat, jnp.int32), after[:-1]])
     taken = env_ops.step(program.env, market.move_ticks[bar], market.flags[bar], before, after)
-    session = market.session_id[bar] - market.session_id[window.val[0]]
+    session = market.session_id[bar + 1] - market.session_id[window.val[0] + 1]
     count = session[jnp.maximum(window.val[1] - window.val[0] - 1, 0)] + 1
     # integer sums: the order in which an accelerator adds cannot change them
     gross = jax.ops.segment_sum(jnp.where(inside, taken.gross_ticks, 0), session, program.val_sessions)

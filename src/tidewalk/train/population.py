@@ -206,8 +206,7 @@ def random_bar(train: Int32[Array, "2"], bits: Array) -> Int32[Array, "*batch"]:
 
 
 def _initial_lanes(program: Program, windows: Windows, member: Members) -> Lanes:
-    lanes_key = jax.random.fold_in(keys.init_key(member.key), 1)
-    bits = jax.random.bits(lanes_key, (program.lanes,), dtype="uint32")
+    bits = jax.random.bits(keys.lanes_key(member.key), (program.lanes,), dtype="uint32")
     return Lanes(
         bar=random_bar(windows.train[member.window], bits),
         position=jnp.full(program.lanes, program.env.flat, jnp.int32),
