@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Errors only; byte code is written by the imports that need it, which saves a third of the time.
 INSTALL := $(PIP) install --quiet --quiet --no-compile
 COMPILE := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --no-annotate --no-header
+	--no-emit-index-url --no-annotate --no-header
 DOCS_EXTRA := $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")'
 PYTEST_ARGS ?=
 BENCH_ARGS ?=

@@ -50,11 +50,13 @@ def loaded(tables: Sequence[BarTable], symbol: str = "ES.FUT") -> Loaded:
 def prepared(tables: Sequence[BarTable], config: SeriesConfig | None = None, symbol: str = "ES.FUT") -> Prepared:
     """The market that `prepare` makes of these tables."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare, "load_bars", lambda config: loaded(tables, symbol))
+        patch.setattr(prepare, "load_bars", lambda _: loaded(tables, symbol))
         return prepare.prepare(DataConfig(Path(), symbol), config or SeriesConfig())
 
 
-def hourly_contracts(days: int, *, bars_per_day: int = 8, roll_after: int | None = None, seed: int = 0) -> list[BarTable]:
+def hourly_contracts(
+    days: int, *, bars_per_day: int = 8, roll_after: int | None = None, seed: int = 0
+) -> list[BarTable]:
     """Two contracts with hourly bars on weekdays from 2024-01-02 on, random walks 40 ticks apart.
 
     The volume moves to the second one in session `roll_after`, so that it is front from the session after.

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from tidewalk.core.errors import ConfigError, TidewalkError, TrainError, did_you_mean
 
@@ -21,16 +22,16 @@ COMMANDS = {
     "doctor": "show versions, devices and what is missing",
 }
 INTERNAL_ERROR = 1
-STOPPED = 130
-"""Exit code where Ctrl-C stopped a command that leaves nothing to resume: 128 + SIGINT, as shells have it."""
+STOPPED, PIPE_CLOSED = 130, 141
+"""Exit codes, as of shells: stopped by Ctrl-C with nothing to resume, and output no longer read."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        Its exit code: 0 done, 2 bad request, 3 training failed, 75 interrupted but resumable, 130 stopped with nothing
-        to resume, 1 for a fault of this program.
+        Its exit code: 0 done, 2 bad request, 3 training failed, 75 interrupted but resumable; 130 stopped with nothing
+        to resume, 141 output no longer read, 1 a fault of this program.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     is_debug = "--debug" in args
@@ -41,13 +42,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # how the parser ends after --help
         return int(stop.code or 0)
     except BrokenPipeError:
-        _let_output_go()
-        return 0
+        _let_go(sys.stdout)
+        _let_go(sys.stderr)
+        return PIPE_CLOSED
     except (Exception, KeyboardInterrupt) as error:
-        if is_debug:
-            traceback.print_exc()
         text, code = explain(error)
-        print(f"tidewalk: {text}", file=sys.stderr)
+        try:
+            if is_debug:
+                traceback.print_exc()
+            print(f"tidewalk: {text}", file=sys.stderr, flush=True)
+        except BrokenPipeError:
+            _let_go(sys.stderr)
         return code
 
 
@@ -105,10 +110,10 @@ def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _let_output_go() -> None:
-    """Point standard output at nothing after its reader left, so that the interpreter's last flush is quiet."""
+def _let_go(stream: TextIO) -> None:
+    """Point a stream at nothing where its reader may have left, so that the interpreter's last flush is quiet."""
     nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
+    os.dup2(nothing, stream.fileno())
     os.close(nothing)
 
 

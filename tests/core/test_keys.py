@@ -23,3 +23,10 @@ def test_generator_is_pinned_whatever_the_ambient_default():
         ambient = jax.random.key_data(keys.root_key(3))
     assert np.array_equal(ambient, jax.random.key_data(keys.root_key(3)))
     assert str(jax.random.key_impl(keys.root_key(3))) == "threefry2x32"
+
+
+# jax's split(key)[i] is fold_in(key, i): a key folded again with 1 would be that of the second layer's weights
+def test_lanes_start_from_another_key_than_any_layer_of_the_network():
+    member = keys.member_key(keys.root_key(0), jnp.int32(0), jnp.int32(0))
+    layers = np.asarray(jax.random.key_data(jax.random.split(keys.init_key(member), 8)))
+    assert not (layers == np.asarray(jax.random.key_data(keys.lanes_key(member)))).all(axis=1).any()

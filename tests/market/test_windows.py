@@ -9,7 +9,7 @@ from tidewalk.market.windows import WindowConfig, decision_ranges, fit_windows, 
 
 def days(first: str, last: str, per_day: int = 4) -> np.ndarray:
     """Trade days (weekdays) from first to last, `per_day` bars each."""
-    span = np.arange(np.datetime64(first), np.datetime64(last) + 1)
+    span = np.arange(np.datetime64(first), np.datetime64(last) + np.timedelta64(1, "D"))
     weekdays = span[np.is_busday(span)]
     return np.repeat(weekdays.astype("datetime64[D]").astype(np.int32), per_day)
 
@@ -22,7 +22,7 @@ def plan(trade_day, months, *, purge=0, partial=False, first_usable=0, rule="cme
 
 def months_of(count: int) -> np.ndarray:
     """Weekdays of `count` whole months from 2020-01."""
-    last = (np.datetime64("2020-01") + count).astype("datetime64[D]") - 1
+    last = (np.datetime64("2020-01") + np.timedelta64(count, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")
     return days("2020-01-01", str(last), per_day=5)
 
 
@@ -150,3 +150,13 @@ def test_scaler_reads_train_bars_only_and_a_constant_feature_is_not_divided_by()
 def test_zero_months_are_refused_by_flag(field):
     with pytest.raises(ConfigError, match=f"--{field.replace('_', '-')} is 0"):
         WindowConfig(**{field: 0})
+
+
+def test_a_feature_of_small_numbers_is_scaled_and_rounding_is_not():
+    """Squared returns are of the order of 1e-8 and mean something; the last bits of a constant do not."""
+    trade_day = months_of(4)
+    noise = np.random.default_rng(1).standard_normal(len(trade_day))
+    columns = [1e-8 * noise, 1e-12 * noise, 5000.0 + 1e-4 * np.sign(noise)]
+    fitted = fit_windows(plan(trade_day, (2, 1, 1, 1)), np.stack(columns, axis=1), np.ones(len(trade_day), np.int32))
+    assert fitted.scale[0, 0] == pytest.approx(1e8, rel=0.1)
+    assert fitted.scale[0, 1:].tolist() == [0.0, 0.0]

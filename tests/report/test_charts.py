@@ -40,7 +40,7 @@ def test_a_pause_breaks_the_line_and_carries_the_equity_to_the_next_eve():
 
 @given(st.lists(st.integers(1, 60), min_size=0, max_size=40))
 def test_every_session_is_kept_in_order_and_every_pause_becomes_one_gap(steps):
-    dates = np.datetime64("2024-01-02") + np.cumsum([0, *steps])
+    dates = np.datetime64("2024-01-02") + np.cumsum([0, *steps]).astype("timedelta64[D]")
     values = np.arange(dates.size) + 1.0
     x, y = stitched(dates, values)
     assert np.isnan(y).sum() == sum(step > MAX_CLOSED_DAYS for step in steps)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import chain_market, planted_market, planted_signs, small_config
 
+from support import chain_market, planted_market, planted_signs, small_config
 from tidewalk.core.errors import ConfigError
 from tidewalk.run.outcome import _sessions_per_year
 from tidewalk.run.study import plan_study

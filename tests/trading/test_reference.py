@@ -1,9 +1,9 @@
-"""The whole environment against a slow reference: plain Python, Decimal money, written from the rules and not from the code.
+"""The whole environment against a slow reference: plain Python, Decimal money, from the rules and not from the code.
 
-The rules: the decision of bar t is made at its close, fills at the open of bar t+1 in the contract that is front there, and earns until
-the open of bar t+2. Where the front contract changes, the old one is left at its own price and the new one is entered at its own: two
-fills. A range starts flat and its last decision is flat. With flat-at-close nothing is held over the end of a session. A decision is
-booked to the session of the bar it fills in. (validity.md P5, P6, P7)
+The rules: the decision of bar t is made at its close, fills at the open of bar t+1 in the contract that is front there,
+and earns until the open of bar t+2. Where the front contract changes, the old one is left at its own price and the new
+one is entered at its own: two fills. A range starts flat and its last decision is flat. With flat-at-close nothing is
+held over the end of a session. A decision is booked to the session of the bar it fills in. (validity.md P5, P6, P7)
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from made_up_bars import HOUR_NS, TICK_E9, day_ns, loaded, table, weekdays
 from support import market_info
-
 from tidewalk.agents import replay
 from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.core import keys
@@ -31,6 +31,7 @@ from tidewalk.trading import env as env_ops
 from tidewalk.trading.account import allowed, book, by_session, costs_usd, gross_usd, ledger
 from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import EnvConfig
+from tidewalk.train import rollout as rollouts
 from tidewalk.train.population import Lanes, Program, window_of
 from tidewalk.train.rollout import collect, rollout, rollout_sequential, transitions
 
@@ -77,7 +78,7 @@ class Result:
 
 
 def reference_front(contracts: list[list[Bar]]) -> list[Bar]:
-    """Bars of the front contract: the session before decides by volume, rolls go forward only, an absent contract is left."""
+    """Bars of the front contract: the session before decides by volume, rolls go forward, an absent one is left."""
     days = sorted({bar.day for bars in contracts for bar in bars})
     by_day = [{day: [bar for bar in bars if bar.day == day] for day in days} for bars in contracts]
     volume = [{day: sum(bar.volume for bar in bars) for day, bars in of.items()} for of in by_day]
@@ -156,9 +157,11 @@ class Case:
 
 
 def made_up_contract(rng: random.Random, name: str, days: list[dt.date], level: int, loud: range) -> list[Bar]:
-    """Hourly bars with holes; much volume on the days numbered in `loud`."""
+    """Hourly bars with holes, some of a whole day; much volume on the days numbered in `loud`."""
     bars, price = [], level
     for number, day in enumerate(days):
+        if 0 < number < len(days) - 1 and rng.random() < 0.15:
+            continue
         for hour in sorted(rng.sample(range(21), rng.randint(1, 6))):
             price += rng.choice((0, 0, rng.randint(-9, 9)))
             close = price + rng.randint(-6, 6)
@@ -205,7 +208,7 @@ def as_market(contracts: list[list[Bar]], features: np.ndarray | None = None) ->
     return MarketData(
         move_ticks=move_ticks,
         flags=flags(series),
-        features=np.zeros((length, 1), np.float32) if features is None else features,
+        features=np.zeros((length, 2), np.float32) if features is None else features,
         session_id=np.unique(series.trade_day, return_inverse=True)[1].astype(np.int32),
         close_move_ticks=((series.close_e9 - series.close_prev_e9) // TICK_E9).astype(np.int32),
         ts_ns=series.ts_ns,
@@ -213,7 +216,7 @@ def as_market(contracts: list[list[Bar]], features: np.ndarray | None = None) ->
         contract_id=series.contract_id,
         open_e9=series.open_e9,
         exit_open_e9=series.exit_open_e9,
-        info=market_info(1, contracts=series.contracts),
+        info=market_info(2, contracts=series.contracts),
     )
 
 
@@ -229,8 +232,9 @@ def made_up_case(seed: int, levels: int) -> Case:
     wanted = [rng.randint(-levels, levels)]
     while len(wanted) < count:
         wanted.append(wanted[-1] if rng.random() < 0.5 else rng.randint(-levels, levels))
-    features = np.zeros((data.num_bars, 1), np.float32)
+    features = np.zeros((data.num_bars, 2), np.float32)
     features[first : first + count, 0] = np.array(wanted) + levels
+    features[:, 1] = 0.1 * np.arange(data.num_bars)  # says which bar was seen, within the clip of observations
     return Case(contracts, dataclasses.replace(data, features=features), first, wanted)
 
 
@@ -275,19 +279,19 @@ def poisoned(data: MarketData) -> Market:
     return Market(
         move_ticks=jnp.asarray(np.append(data.move_ticks, np.full(beyond, 1_000_003, np.int32))),
         flags=jnp.asarray(np.append(data.flags, np.full(beyond, 31, np.int32))),
-        features=jnp.asarray(np.vstack([data.features, np.full((beyond, 1), np.nan, np.float32)])),
+        features=jnp.asarray(np.vstack([data.features, np.full((beyond, 2), np.nan, np.float32)])),
         session_id=jnp.asarray(np.append(data.session_id, np.full(beyond, 10**6, np.int32))),
     )
 
 
 def window_row(first: int, count: int) -> Windows:
-    span, one = jnp.array([[first, first + count]], jnp.int32), jnp.ones((1, 1), jnp.float32)
-    windows = Windows(train=span, val=span, test=span, center=0 * one, scale=one, reward_scale=one[0])
+    span, one = jnp.array([[first, first + count]], jnp.int32), jnp.ones((1, 2), jnp.float32)
+    windows = Windows(train=span, val=span, test=span, center=0 * one, scale=one, reward_scale=one[:, 0])
     return window_of(windows, jnp.int32(0))
 
 
 def wanted_table(env: EnvConfig):
-    """Action values that prefer the action which the market's one feature names, whatever is held."""
+    """Action values that prefer the action which the market's first feature names, whatever is held."""
 
     def values(seen):
         best = jax.nn.one_hot(seen[0].astype(jnp.int32), env.num_positions, dtype=jnp.float32)
@@ -297,15 +301,17 @@ def wanted_table(env: EnvConfig):
 
 
 def program_of(env: EnvConfig, compose: str = "scan") -> Program:
-    agent = make_dqn(DQNConfig(hidden=(2,)), env.observation_size(1), env.num_positions)
-    sizes = {"num_features": 1, "lanes": 1, "capacity": 8, "steps_per_epoch": 1, "prefill_steps": 3, "episode_bars": 1000}
-    limits = {"val_bars": BARS, "test_bars": BARS, "val_sessions": 10}
-    chosen = dataclasses.replace(agent, q_values=lambda params, observation: wanted_table(env)(observation)[0])
+    agent = make_dqn(DQNConfig(hidden=(2,)), env.observation_size(2), env.num_positions)
+    sizes = {"num_features": 2, "lanes": 1, "capacity": 8, "steps_per_epoch": 1, "prefill_steps": 3}
+    limits = {"val_bars": BARS, "test_bars": BARS, "val_sessions": 10, "episode_bars": 1000}
+    chosen = dataclasses.replace(agent, q_values=lambda _, observation: wanted_table(env)(observation)[0])
     return Program(agent=chosen, env=env, select="reward", compose=compose, **sizes, **limits)
 
 
 @pytest.mark.parametrize("env", ENVS, ids=str)
-def test_greedy_rollouts_equal_the_reference(env):
+def test_greedy_rollouts_equal_the_reference(env, monkeypatch):
+    monkeypatch.setattr(rollouts, "CHUNK", 8)  # several chunks: what is held is carried from one to the next
+
     def play(market, window):
         found = [
             rollout(program_of(env, form), market, window, window.test, wanted_table(env), bars=BARS, with_path=True)
@@ -369,11 +375,11 @@ def test_collected_lanes_and_replayed_transitions_equal_the_reference(env):
         sequences = jnp.stack([rows[i : BARS - n_step + 1 + i, 0] for i in range(n_step)], axis=1)
         batch = replayed(market, window, sequences, jnp.float32(2.0), jnp.float32(1.0))
         net = [t - 2 * s for t, s in zip(ticks, right.sides, strict=True)]
-        for i in range(count):
-            last = min(i + n_step, count)
-            assert float(batch.reward_t[i]) == sum(net[i:last]), (seed, i)
-            assert int(np.argmax(batch.observation_t[i, 1:])) - env.flat == right.positions[last - 1], (seed, i)
-            assert float(batch.observation_t[i, 0]) == case.data.features[case.first + last, 0], (seed, i)
+        last = [min(i + n_step, count) for i in range(count)]
+        assert batch.reward_t[:count].tolist() == [sum(net[i:stop]) for i, stop in enumerate(last)], seed
+        final = np.asarray(batch.observation_t[:count])
+        assert (final[:, 2:].argmax(axis=1) - env.flat).tolist() == [right.positions[stop - 1] for stop in last], seed
+        assert final[:, 1].tolist() == case.data.features[case.first + np.array(last), 1].tolist(), seed
 
 
 # ---- P5, P6: what must not matter
@@ -412,10 +418,14 @@ def test_level_scale_mirror_and_time_do_not_matter(env):
         assert outcome(later, case.first, case.wanted, env) == (gross, sides), seed
 
 
+def level_of_the_contract(bar: Bar) -> dict[str, int]:
+    return dict.fromkeys(("open", "high", "low", "close"), 100 * NAMES.index(bar.contract))
+
+
 def test_a_market_that_does_not_move_returns_nothing_but_costs():
     env = EnvConfig(positions=3)
     for seed, case in enumerate(cases(env)[:25]):
-        still = changed(case.contracts, lambda bar: dict.fromkeys(("open", "high", "low", "close"), 100 * NAMES.index(bar.contract)))
+        still = changed(case.contracts, level_of_the_contract)
         right = reference(still, case.first, case.wanted, flat_at_close=False)
         assert right.equity == -sum(right.sides) * SIDE_USD, seed
         assert not any(outcome(still, case.first, case.wanted, env)[0]), seed

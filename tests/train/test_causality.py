@@ -1,7 +1,7 @@
 """Nothing sees the future: bars are poisoned from some moment on, and what was decided before must not change by a bit.
 
-Every detector is a function that fails on a leak. The last tests inject leaks into the pipeline, one for each detector, and show
-that it goes red: a detector that cannot is decoration. (validity.md 1.1)
+Every detector is a function that fails on a leak. The last tests inject leaks into the pipeline, one for each detector,
+and show that it goes red: a detector that cannot is decoration. (validity.md 1.1)
 """
 
 import dataclasses
@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from made_up_bars import TICK_E9, hourly_contracts, prepared
 from support import planted_signs
-
 from tidewalk.agents import dqn
 from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.core import trees
@@ -119,13 +119,11 @@ def compiled(name: str):
         "start": lambda market, rows, members: phases.prefill(
             program(), market, rows, members, initial_state(program(), rows, members)
         ),
-        "step": lambda *args: phases.learn_step(
-            program(), *args[:3], phases.collect_step(program(), *args)
-        ),
+        "step": lambda *args: phases.learn_step(program(), *args[:3], phases.collect_step(program(), *args)),
         "evaluate": lambda *args: phases.evaluate_step(program(), *args),
-        "play": lambda market, rows, span: rollout(
-            program(), market, first_row(rows), span, random_table(), bars=128, with_path=True
-        ).positions,
+        "play": lambda market, rows, span: (
+            rollout(program(), market, first_row(rows), span, random_table(), bars=128, with_path=True).positions
+        ),
         "see": lambda market, rows, bars: jax.vmap(
             lambda bar: env_ops.see(ENV, market, scaler_of(first_row(rows)), bar)
         )(bars),
@@ -179,9 +177,7 @@ def cut(tables, from_ns: int) -> list[BarTable]:
     """The tables without the bars that start at `from_ns` or later."""
     arrays = ("ts_ns", "known_ns", "open_e9", "high_e9", "low_e9", "close_e9", "volume")
     kept = [(table, table.ts_ns < from_ns) for table in tables]
-    return [
-        dataclasses.replace(table, **{name: getattr(table, name)[rows] for name in arrays}) for table, rows in kept
-    ]
+    return [dataclasses.replace(table, **{name: getattr(table, name)[rows] for name in arrays}) for table, rows in kept]
 
 
 # ---- the detectors
@@ -215,7 +211,7 @@ def check_the_past_does_not_move(bar: int) -> None:
 
 
 def check_actions_of_the_past_do_not_move(bar: int) -> None:
-    """A greedy pass across the moment: positions decided up to `bar`, and their money as far as it is marked by then."""
+    """A greedy pass across the moment: positions decided up to `bar`, and their money as far as it is marked then."""
     study = study_of(clean_tables())
     tables = poisoned(clean_tables(), int(clean().market.ts_ns[bar]) + 1)
     other = dataclasses.replace(study, market=prepared(tables).market)
@@ -232,9 +228,7 @@ def check_actions_of_the_past_do_not_move(bar: int) -> None:
 
 def check_fills(market: MarketData, tables) -> None:
     """Decision t fills at the open of bar t+1 and is marked at the open of bar t+2, both of the contract of bar t+1."""
-    opens = {
-        (table.contract, int(ts)): int(price) for table in tables for ts, price in zip(table.ts_ns, table.open_e9, strict=True)
-    }
+    opens = {(one.contract, int(ts)): int(p) for one in tables for ts, p in zip(one.ts_ns, one.open_e9, strict=True)}
     for t in range(market.num_bars - 2):
         held = market.info.contracts[market.contract_id[t + 1]]
         filled, marked = (opens[held, int(market.ts_ns[t + k])] for k in (1, 2))
@@ -254,7 +248,7 @@ def same(one: History, other: History, window: int, names: tuple[str, ...]) -> N
 
 
 def check_train_tail(window: int) -> None:
-    """From the first bar after the train months on all is poison: scaler, replay and every weight of the window stay."""
+    """From the first bar after the train months on all is poison: scaler, replay and all weights of the window stay."""
     study = study_of(clean_tables())
     stop = study.plan.windows[window].train.stop
     before = train(study)
@@ -270,8 +264,8 @@ def check_train_tail(window: int) -> None:
 def check_test_months(window: int) -> None:
     """The test months are poison: weights, replay and the chosen epoch of the window stay."""
     study = study_of(clean_tables())
-    first = study.plan.windows[window].test.first
-    same(train(study), train(study_of(poisoned(clean_tables(), int(study.market.ts_ns[first])))), window, ("weights", "best"))
+    first_ns = int(study.market.ts_ns[study.plan.windows[window].test.first])
+    same(train(study), train(study_of(poisoned(clean_tables(), first_ns))), window, ("weights", "best"))
 
 
 # ---- the pipeline as it is
@@ -366,9 +360,11 @@ def test_a_shuffled_market_pays_nothing():
 
 def test_a_feature_of_the_next_bar_is_found(monkeypatch):
     build = user_features.build_default
-    monkeypatch.setattr(user_features, "build_default", lambda bars: build(bars).with_columns(
-        build(bars)["ret_1"].shift(-1).fill_null(0.0)
-    ))
+
+    def of_the_next_bar(bars):
+        return build(bars).with_columns(build(bars)["ret_1"].shift(-1).fill_null(0.0))
+
+    monkeypatch.setattr(user_features, "build_default", of_the_next_bar)
     for bar in MOMENTS:
         with pytest.raises(AssertionError, match="features"):
             check_the_past_does_not_move(bar)

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import chain_market, planted_signs
-from worlds import base, base_state, make_world
 
+from support import chain_market, planted_signs
 from tidewalk.trading.account import allowed, book, by_session
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train.evaluate import trade_members, validate
 from tidewalk.train.population import Best
+from worlds import base, base_state, make_world
 
 
 def session_world(env=None):

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import jax.numpy as jnp
@@ -5,6 +6,7 @@ import numpy as np
 import pytest
 
 from support import chain_market, planted_market, planted_signs
+from tidewalk.market.device import CLOSING
 from tidewalk.trading.account import allowed, book
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train.baselines import NAMES, baseline_book, timing_percentile
@@ -105,3 +107,14 @@ def test_random_timing_of_an_unskilled_policy_is_uniform():
     assert 0.35 < np.mean(ranks) < 0.65
     assert min(ranks) < 0.2
     assert max(ranks) > 0.8
+
+
+def test_random_timing_keeps_out_of_session_breaks_where_the_agent_must():
+    """A market that moves over session breaks only: who must be flat there earns nothing, random policies too."""
+    data = planted_market(days=40)
+    over_a_break = np.isin(np.arange(len(data.move_ticks)), np.flatnonzero(data.flags & CLOSING))
+    data = dataclasses.replace(data, move_ticks=np.where(over_a_break, data.move_ticks, 0).astype(np.int32))
+    env = EnvConfig(flat_at_close=True)
+    own = [book(data, 0, allowed(data, env, 0, np.random.default_rng(0).integers(-1, 2, 900)))]
+    assert timing_percentile(data, own, flat_at_close=True) == 0.5
+    assert timing_percentile(data, own, draws=50) != 0.5

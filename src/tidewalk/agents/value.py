@@ -57,8 +57,7 @@ def double_q_error(
 ) -> Float32[Array, ""]:
     """TD error of double Q-learning (van Hasselt et al. 2016): the online network selects, the target network values.
 
-    Actions are read by one-hot products: the gradient of an index is a scatter-add, which an accelerator runs slowly
-    when it must be deterministic. No gradient passes through the target.
+    Actions are read by one-hot products, whose gradient has no scatter. No gradient passes through the target.
     """
     taken = jnp.sum(q_tm1 * jax.nn.one_hot(action_tm1, q_tm1.shape[-1], dtype=q_tm1.dtype))
     greedy = jax.nn.one_hot(jnp.argmax(q_t_selector), q_t_value.shape[-1], dtype=q_t_value.dtype)

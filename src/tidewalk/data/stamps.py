@@ -211,7 +211,7 @@ def _days(
     valid = (month >= 1) & (month <= 12) & (day >= 1)
     months = (np.where(valid, (year - 1970) * 12 + month - 1, 0)).astype("datetime64[M]")
     first = months.astype("datetime64[D]").astype(np.int64)
-    length = (months + 1).astype("datetime64[D]").astype(np.int64) - first
+    length = (months + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64) - first
     return first + day - 1, valid & (day <= length)
 
 

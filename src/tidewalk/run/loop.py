@@ -98,22 +98,26 @@ def resume(path: Path, *, data_dir: Path | None = None, quiet: bool = False) -> 
     run = layout.open_run(path)
     layout.lock_run(run)
     try:
-        manifest = layout.read_manifest(run)
-        if manifest.get("status") == "complete":
-            raise StoreError(
-                f"{path}: the run is complete; there is nothing to resume. `tidewalk report` writes its report."
-            )
-        config = _stored_config(run, data_dir)
-        quiet = quiet or config.output.quiet
-        study = _plan(config, quiet=quiet)
-        latest = checkpoint.latest_checkpoint(run.checkpoints)
-        fields = records.manifest_fields(study)
-        notes = (*latest.warnings, _continuation(manifest, fields, latest.path))
-        job = _Job(run, study, _identity(study), quiet, latest.path, notes)
-        _refuse_other(job, manifest)
-        return _supervised(job, {**fields, "resumed": [*manifest.get("resumed", []), notes[-1]]})
+        return _resume(run, data_dir, quiet=quiet)
+    except KeyboardInterrupt as error:
+        raise _interrupted("Stopped at once.", run) from error
     finally:
         layout.unlock_run(run)
+
+
+def _resume(run: RunFolder, data_dir: Path | None, *, quiet: bool) -> Path:
+    manifest = layout.read_manifest(run)
+    if manifest.get("status") == "complete":
+        raise StoreError(f"{run.root}: the run is complete; nothing to resume. `tidewalk report` writes its report.")
+    config = _stored_config(run, data_dir)
+    quiet = quiet or config.output.quiet
+    study = _plan(config, quiet=quiet)
+    latest = checkpoint.latest_checkpoint(run.checkpoints)
+    fields = records.manifest_fields(study)
+    notes = (*(f"warning: {text}" for text in latest.warnings), _continuation(manifest, fields, latest.path))
+    job = _Job(run, study, _identity(study), quiet, latest.path, notes)
+    _refuse_other(job, manifest)
+    return _supervised(job, {**fields, "resumed": [*manifest.get("resumed", []), notes[-1]]})
 
 
 def _refuse_taken(path: Path, *, overwrite: bool) -> None:
@@ -203,13 +207,16 @@ def _supervised(job: _Job, manifest: dict[str, Any]) -> Path:
     except (Interrupted, KeyboardInterrupt, BrokenPipeError) as error:
         with contextlib.suppress(StoreError):
             records.write_unfinished(run, study, "interrupted")
-        said = str(error) if isinstance(error, Interrupted) else "Stopped at once."
-        raise Interrupted(f"{said} Go on with: tidewalk resume {shlex.quote(str(run.root))}") from error
+        raise _interrupted(str(error) if isinstance(error, Interrupted) else "Stopped at once.", run) from error
     except Exception:
         with contextlib.suppress(StoreError):
             records.write_unfinished(run, study, "failed")
         raise
     return run.root
+
+
+def _interrupted(said: str, run: RunFolder) -> Interrupted:
+    return Interrupted(f"{said} Go on with: tidewalk resume {shlex.quote(str(run.root))}")
 
 
 def _run(job: _Job, stop: _Stop) -> None:
@@ -223,7 +230,7 @@ def _run(job: _Job, stop: _Stop) -> None:
         if job.last is not None:
             state, done = _from_checkpoint(state, job.last)
         results.rewind_metrics(run, done)
-        for line in records.opening_lines(engine, done):
+        for line in records.opening_lines(engine):
             out.say(line)
         out.advance(done, "")
         for epoch in range(done + 1, epochs + 1):

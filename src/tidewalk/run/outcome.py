@@ -156,9 +156,7 @@ def statistics(
     says = inference.verdict(
         net_usd=money["net_usd"], sessions=len(pnl), trades=money["trades"], psr=psr, dsr=dsr, ci=interval
     )
-    percentile = timing_percentile(
-        study.market, outcome.books[ENSEMBLE], flat_at_close=study.program.env.flat_at_close
-    )
+    percentile = timing_percentile(study.market, outcome.books[ENSEMBLE], flat_at_close=study.program.env.flat_at_close)
     bound = _money(study, outcome.books["oracle"])["net_usd"]
     captured = metrics.captured_frac(money["net_usd"], bound)
     is_bounded = interval.low is not None and interval.high is not None

@@ -14,7 +14,7 @@ from tidewalk.core import trees
 from tidewalk.run import mesh, outcome
 from tidewalk.run.engine import Engine
 from tidewalk.run.settings import config_hash
-from tidewalk.run.study import Study
+from tidewalk.run.study import Study, market_hash
 from tidewalk.run.timing import PHASES, PhaseTimes
 from tidewalk.stats import metrics as stats
 from tidewalk.store import checkpoint, layout, results, trials
@@ -58,7 +58,7 @@ def manifest_fields(study: Study) -> dict[str, Any]:
     }
 
 
-def opening_lines(engine: Engine, done: int) -> list[str]:
+def opening_lines(engine: Engine) -> list[str]:
     """What is about to run, in a few lines."""
     study, info = engine.study, engine.study.market.info
     sent = engine.uploads.nbytes / 2**20
@@ -70,10 +70,8 @@ def opening_lines(engine: Engine, done: int) -> list[str]:
         f"costs per contract and side: {study.costs.side_usd:.2f} {info.currency} "
         f"({study.costs.slippage_ticks:g} tick slippage + {study.costs.commission_usd:.2f} commission)",
     ]
-    lines += [f"note: {text}" for text in info.notes] + [
-        f"warning: {text}" for text in (*info.warnings, *study.plan.warnings)
-    ]
-    return lines + ([f"resumed after epoch {done}"] if done else [])
+    notes = [f"note: {text}" for text in info.notes]
+    return lines + notes + [f"warning: {text}" for text in (*info.warnings, *study.plan.warnings)]
 
 
 def epoch_record(
@@ -180,7 +178,8 @@ def _record_trial(run: RunFolder, settled: outcome.Outcome) -> tuple[int, float 
     trials.record_trial(
         ledger,
         data_fingerprint=study.market.info.fingerprint,
-        config_hash=config_hash(study.config),
+        # with the market, so that another roll table or feature code under the same name is another trial
+        config_hash=f"{config_hash(study.config)}-{market_hash(study.config, study.market)[:16]}",
         model=study.config.model,
         sharpe_per_session=stats.sharpe(pnl, 1.0).value,
         net_usd=float(pnl.sum()),

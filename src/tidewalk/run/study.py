@@ -11,7 +11,7 @@ from tidewalk.data.load import DataConfig
 from tidewalk.market.device import CLOSING, MarketData, load_market
 from tidewalk.market.prepare import SeriesConfig
 from tidewalk.market.windows import WindowPlan, Windows, decision_ranges, fit_windows, plan_windows
-from tidewalk.run.settings import RunConfig, config_hash
+from tidewalk.run.settings import RunConfig
 from tidewalk.stats.metrics import MIN_SESSIONS_FOR_SHARPE
 from tidewalk.trading.costs import Costs
 from tidewalk.train.population import Program, longest
