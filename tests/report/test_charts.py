@@ -44,7 +44,7 @@ def test_every_session_is_kept_in_order_and_every_pause_becomes_one_gap(steps):
     values = np.arange(dates.size) + 1.0
     x, y = stitched(dates, values)
     assert np.isnan(y).sum() == sum(step > MAX_CLOSED_DAYS for step in steps)
-    assert (np.diff(x) >= np.timedelta64(0)).all()
+    assert (np.diff(x) >= np.timedelta64(0, "D")).all()
     assert dict(zip(x.tolist(), y, strict=True)).items() >= dict(zip(dates.tolist(), values, strict=True)).items()
 
 

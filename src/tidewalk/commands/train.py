@@ -48,6 +48,9 @@ def print_result(folder: Path, *, as_json: bool) -> None:
         return
     for line in _headline(summary):
         print(line)
+    for text in summary["warnings"]:
+        if " is undefined: " not in text:  # the headline shows that already
+            print(f"warning: {text}")
     print(f"report: {run.report.resolve()}")
 
 

@@ -25,7 +25,7 @@ class CostConfig:
         for name in ("commission_usd", "slippage_ticks"):
             value = getattr(self, name)
             if value is not None and not (0 <= value < 1e9):
-                raise ConfigError(f"--{name.replace('_', '-')} is {value}; it must be 0 or more.")
+                raise ConfigError(f"--{name.replace('_', '-')} is {value:g}; it must be 0 or more and below 1e9.")
 
 
 @dataclasses.dataclass(frozen=True)
