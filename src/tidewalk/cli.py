@@ -62,10 +62,10 @@ def explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "stopped; nothing is left to resume.", STOPPED
-    # jax reports an exhausted device as its own RuntimeError
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        remedy = "Use fewer --seeds or --lanes, a smaller --replay-capacity, or fewer windows."
-        return f"out of memory ({_first_line(error)}). {remedy}", TrainError.exit_code
+    # jax reports an exhausted device or host as its own RuntimeError
+    if isinstance(error, MemoryError) or any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "Out of memory")):
+        remedy = "Use fewer --seeds or windows, or a smaller --replay-capacity, --batch-size or --hidden."
+        return f"out of memory ({_first_line(error).strip('.')}). {remedy}", TrainError.exit_code
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}.", ConfigError.exit_code

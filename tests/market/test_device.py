@@ -57,3 +57,9 @@ def test_arrays_of_unequal_length_are_refused():
     market = planted_market(days=3)
     with pytest.raises(DataError, match="one length"):
         dataclasses.replace(market, flags=market.flags[:-1])
+
+
+def test_arrays_that_the_device_would_narrow_are_refused():
+    market = planted_market(days=3)
+    with pytest.raises(DataError, match="move_ticks of a market must be int32, found int64"):
+        dataclasses.replace(market, move_ticks=market.move_ticks.astype(np.int64))

@@ -65,10 +65,12 @@ class DQNConfig:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be from 0 to 1.")
         for name in ("n_step", "batch_size", "updates_per_step", "target_period"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be 1 or more.")
-        if not self.hidden or min(self.hidden) < 1:
-            raise ConfigError(f"--hidden is {self.hidden}; give one or more widths of 1 or more, as 128,128.")
+            if not 1 <= getattr(self, name) < 2**31:
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be from 1 to 2147483647."
+                )
+        if not self.hidden or min(self.hidden) < 1 or max(self.hidden) >= 2**31:
+            raise ConfigError(f"--hidden is {self.hidden}; give one or more widths from 1 to 2147483647, as 128,128.")
 
 
 @functools.partial(

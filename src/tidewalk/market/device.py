@@ -44,6 +44,9 @@ _ARRAYS = (
     "exit_open_e9",
 )
 
+# What the device would otherwise narrow in silence.
+_DTYPES = {"move_ticks": "int32", "flags": "int32", "session_id": "int32", "features": "float32", "ts_ns": "int64"}
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -118,6 +121,9 @@ class MarketData:
         lengths = {name: len(getattr(self, name)) for name in _ARRAYS}
         if len(set(lengths.values())) != 1:
             raise DataError(f"The arrays of a market must have one length, found {lengths}.")
+        for name, dtype in _DTYPES.items():
+            if getattr(self, name).dtype != dtype:
+                raise DataError(f"The array {name} of a market must be {dtype}, found {getattr(self, name).dtype}.")
         bad = np.argwhere(~np.isfinite(self.features))
         if bad.size:
             row, column = bad[0]

@@ -51,8 +51,16 @@ class TrainConfig:
             "prefill_steps",
             "episode_bars",
         ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be 1 or more.")
+            if not 1 <= getattr(self, name) < 2**31:
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be from 1 to 2147483647."
+                )
+        steps = self.epochs * self.max_steps_per_epoch + self.prefill_steps
+        if steps >= 2**31:
+            raise ConfigError(
+                f"--epochs {self.epochs} of --max-steps-per-epoch {self.max_steps_per_epoch} are {steps} vector steps; "
+                "2147483647 can be counted."
+            )
         if not 0 <= self.seed < 2**31:
             raise ConfigError(f"--seed is {self.seed}; it must be from 0 to 2147483647.")
 
