@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from tidewalk.core.errors import ConfigError, TidewalkError, TrainError, did_you_mean
+from tidewalk.core.errors import ConfigError, Interrupted, TidewalkError, TrainError, did_you_mean
 
 COMMANDS = {
     "demo": "write a sample market, run a walk-forward study on it, and report",
@@ -33,7 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         Its exit code: 0 done, 2 bad request, 3 training failed, 75 interrupted but resumable; 130 stopped with nothing
         to resume, 141 output no longer read, 1 a fault of this program.
     """
-    args = list(sys.argv[1:] if argv is None else argv)
+    if argv is not None:
+        return _guarded(list(argv))
+    code = _guarded(sys.argv[1:])
+    if code in (Interrupted.exit_code, STOPPED):
+        os._exit(code)  # the interpreter's own way out waits for what the device still computes, or trips over it
+    return code
+
+
+def _guarded(args: list[str]) -> int:
     is_debug = "--debug" in args
     try:
         code = _dispatch([arg for arg in args if arg != "--debug"])
@@ -61,7 +69,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, TidewalkError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
-        return "stopped; nothing is left to resume.", STOPPED
+        return "stopped; there is nothing to resume.", STOPPED
     # jax reports an exhausted device or host as its own RuntimeError
     if isinstance(error, MemoryError) or any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "Out of memory")):
         remedy = "Use fewer --seeds or windows, or a smaller --replay-capacity, --batch-size or --hidden."

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from tidewalk.commands.parsing import parse
+from tidewalk.commands.tables import output_console, say, say_findings
 from tidewalk.core.errors import ConfigError
 from tidewalk.run.settings import RunConfig, from_toml
 
@@ -46,12 +47,12 @@ def print_result(folder: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary, indent=2))
         return
+    console = output_console()
     for line in _headline(summary):
-        print(line)
-    for text in summary["warnings"]:
-        if " is undefined: " not in text:  # the headline shows that already
-            print(f"warning: {text}")
-    print(f"report: {run.report.resolve()}")
+        say(console, line)
+    # What is undefined the headline shows already.
+    say_findings(console, [], [text for text in summary["warnings"] if " is undefined: " not in text])
+    say(console, f"report: {run.report.resolve()}")
 
 
 def _headline(summary: dict[str, Any]) -> list[str]:

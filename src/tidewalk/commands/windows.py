@@ -27,24 +27,24 @@ def _print(record: dict[str, Any], notes: list[str], warnings: list[str]) -> Non
     console = output_console()
     count, purged = len(record["windows"]), record["purge_bars"]
     title = f"{count} walk-forward window(s), {purged} bars purged after train and validation"
-    rows = table(title, ("window", "range", "first", "last", "bars", "sessions", "contracts, since"))
+    rows = table(title, ("no.", "range", "first", "last", "bars", "sessions", "contracts, roll"))
     for row in record["windows"]:
-        parts = [row[name] for name in ("train", "val", "test")]
-        columns = [
-            ["train", "val", "test (part)" if row["partial_test"] else "test"],
-            [part["first"] for part in parts],
-            [part["last"] for part in parts],
-            [f"{part['bars'][1] - part['bars'][0]:,}" for part in parts],
-            [str(part["sessions"]) for part in parts],
-            _contracts(row),
-        ]
-        rows.add_row(str(row["window"]), *("\n".join(column) for column in columns))
+        for name in ("train", "val", "test"):
+            part = row[name]
+            first, last, (start, stop) = part["first"], part["last"], part["bars"]
+            label = "test (part)" if name == "test" and row["partial_test"] else name
+            cells = (label, first, last, f"{stop - start:,}", str(part["sessions"]), _contracts(row, first, last))
+            rows.add_row(str(row["window"]) if name == "train" else "", *cells)
     console.print(rows)
     say_findings(console, notes, warnings)
 
 
-def _contracts(row: dict[str, Any]) -> list[str]:
-    """The contracts of a window in at most three lines, each with the session in which it takes over."""
-    rolls = [f"{roll['to']} {roll['date']}" for roll in row["rolls"]]
-    lines = [row["rolls"][0]["from"] if rolls else " ".join(row["contracts"]), *rolls]
-    return lines if len(lines) <= 3 else [lines[0], f"{len(lines) - 2} more", lines[-1]]
+def _contracts(row: dict[str, Any], first: str, last: str) -> str:
+    """The contracts held between two sessions of a window, and when the front one changed."""
+    before = [roll["to"] for roll in row["rolls"] if roll["date"] <= first]
+    rolls = [roll for roll in row["rolls"] if first < roll["date"] <= last]
+    held = before[-1] if before else row["rolls"][0]["from"] if row["rolls"] else row["contracts"][0]
+    if not rolls:
+        return held
+    when = rolls[0]["date"] if len(rolls) == 1 else f"{len(rolls)} rolls"
+    return f"{held} {rolls[-1]['to']} {when}"

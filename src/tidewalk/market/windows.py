@@ -163,7 +163,11 @@ def plan_windows(
         else:
             windows.append(window)
     if not windows:
-        raise DataError("No window is left: " + " ".join(warnings))
+        others = f" So are {len(warnings) - 1} others." if len(warnings) > 1 else ""
+        raise DataError(
+            f"No window is left. {warnings[0]}{others} {first_usable} bars go to warm-up (--lookback and the "
+            f"features), {purge_bars} at each end to the purge (--purge-bars, by default --n-step + 1)."
+        )
     if config.step_months > config.test_months:
         uncovered = config.step_months - config.test_months
         notes.append(

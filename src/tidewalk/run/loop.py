@@ -6,9 +6,7 @@ import datetime as dt
 import itertools
 import os
 import shlex
-import signal
 import time
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from tidewalk.run.settings import (
     to_toml,
     with_absolute_paths,
 )
+from tidewalk.run.signals import Stop, stop_on_signal
 from tidewalk.run.study import Study, market_hash, plan_study, read_market, windows_record
 from tidewalk.run.timing import PhaseTimes, breakdown
 from tidewalk.store import checkpoint, layout, results
@@ -48,16 +47,6 @@ class _Job:
     last: Path | None = None
     """Checkpoint to go on from."""
     notes: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass
-class _Stop:
-    """What the signal handler and the loop tell each other."""
-
-    is_asked: bool = False
-    """A signal asked for a stop."""
-    can_wait: bool = False
-    """An epoch runs, after which a stop loses nothing."""
 
 
 def train(config: RunConfig) -> Path:
@@ -202,7 +191,7 @@ def _supervised(job: _Job, manifest: dict[str, Any]) -> Path:
     results.write_windows(run, windows_record(study))
     layout.write_manifest(run, {**manifest, **job.identity})
     try:
-        with _signals() as stop:
+        with stop_on_signal() as stop:
             _run(job, stop)
     except (Interrupted, KeyboardInterrupt, BrokenPipeError) as error:
         with contextlib.suppress(StoreError):
@@ -219,7 +208,7 @@ def _interrupted(said: str, run: RunFolder) -> Interrupted:
     return Interrupted(f"{said} Go on with: tidewalk resume {shlex.quote(str(run.root))}")
 
 
-def _run(job: _Job, stop: _Stop) -> None:
+def _run(job: _Job, stop: Stop) -> None:
     run, study, epochs = job.run, job.study, job.study.config.train.epochs
     meta = {**job.identity, "settings": result_settings(study.config)}
     with reporter(epochs, quiet=job.quiet) as out:
@@ -280,29 +269,3 @@ def _save(run: RunFolder, state: TrainState, meta: dict[str, Any]) -> None:
 def _from_checkpoint(state: TrainState, path: Path) -> tuple[TrainState, int]:
     arrays, meta = checkpoint.load_checkpoint(path, trees.schema(state))
     return restore(state, arrays), int(meta["epoch"])
-
-
-@contextlib.contextmanager
-def _signals() -> Generator[_Stop]:
-    """SIGINT or SIGTERM stops a run after the epoch where one runs, else at once; SIGINT twice stops it at once."""
-    stop = _Stop()
-
-    def ask(number: int, frame: object) -> None:
-        del frame
-        if not stop.can_wait or (stop.is_asked and number == signal.SIGINT):
-            raise KeyboardInterrupt
-        stop.is_asked = True
-        # Not print: the signal may have come in the middle of one.
-        with contextlib.suppress(OSError):
-            os.write(2, b"\ntidewalk: stopping after this epoch; Ctrl-C again stops at once\n")
-
-    try:
-        previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: signals are not ours to handle
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
