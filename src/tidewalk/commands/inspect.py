@@ -84,8 +84,8 @@ def describe_files(loaded: Loaded) -> dict[str, Any]:
         {
             "contract": bars.contract,
             "bars": len(bars.ts_ns),
-            "first": _utc(bars.ts_ns[0]),
-            "last": _utc(bars.ts_ns[-1]),
+            "first": _utc(int(bars.ts_ns[0])),
+            "last": _utc(int(bars.ts_ns[-1])),
             "volume": float(bars.volume.sum()),
         }
         for bars in loaded.tables
@@ -119,8 +119,8 @@ def describe_market(market: MarketData) -> dict[str, Any]:
         },
         "front": {
             "bars": market.num_bars,
-            "first": _utc(market.ts_ns[0]),
-            "last": _utc(market.ts_ns[-1]),
+            "first": _utc(int(market.ts_ns[0])),
+            "last": _utc(int(market.ts_ns[-1])),
             "interval_ns": info.interval_ns,
             "sessions": int(market.session_id[-1]) + 1,
             "first_session": first_session,
@@ -134,7 +134,7 @@ def describe_market(market: MarketData) -> dict[str, Any]:
 
 
 def _utc(ts_ns: int) -> str:
-    return f"{np.datetime64(int(ts_ns), 'ns').astype('datetime64[s]')}Z"
+    return f"{np.datetime64(ts_ns, 'ns').astype('datetime64[s]')}Z"
 
 
 def _print(found: dict[str, Any]) -> None:

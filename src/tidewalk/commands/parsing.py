@@ -5,7 +5,7 @@ import dataclasses
 import io
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,31 +145,40 @@ def _flags(record: Any, default: Any) -> tuple[dict[str, _Flag], list[str]]:
         elif dataclasses.is_dataclass(hint):
             flags |= _flags(hint, None if default is None else value)[0]
         else:
-            is_required = value in (dataclasses.MISSING, tyro.MISSING)
-            flags[f"--{field.name.replace('_', '-')}"] = _Flag(hint, is_required=is_required)
+            flags[f"--{field.name.replace('_', '-')}"] = _Flag(hint, is_required=value is dataclasses.MISSING)
     return flags, positional
 
 
-def _misfit(flags: dict[str, _Flag], positional: list[str], args: Sequence[str]) -> str | None:
-    """What is wrong with the first word that does not fit, None when each of them does."""
+def _split(flags: dict[str, _Flag], args: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Name and value of each flag as they were given, and ("", word) for each word that belongs to none."""
     words = iter(args)
-    places = len(positional)
     for word in words:
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
         if not word.startswith("-"):
+            yield "", word
+        elif name in flags and flags[name].hint is not bool and not equals:
+            yield name, next(words, None)
+        else:
+            yield name, value if equals else None
+
+
+def _misfit(flags: dict[str, _Flag], positional: list[str], args: Sequence[str]) -> str | None:
+    """What is wrong with the first word that does not fit, None when each of them does."""
+    places = len(positional)
+    for name, value in _split(flags, args):
+        if not name:
             places -= 1
             if places < 0:
-                return f"unexpected {word!r}: it belongs to no flag."
+                return f"unexpected {value!r}: it belongs to no flag."
             continue
         flag = flags.get(name) or flags.get(f"--{name.removeprefix('--no-')}")
         if flag is None:
             return f"unknown flag {name}{_meant(name, flags)}."
-        if flag.hint is bool:
-            if equals:
-                return f"{name} is a switch and takes no value, found {value!r}."
-            continue
-        reason = _unfit(flag.hint, value if equals else next(words, None))
+        if flag.hint is not bool:
+            reason = _unfit(flag.hint, value)
+        else:
+            reason = None if value is None else f"is a switch and takes no value, found {value!r}"
         if reason:
             return f"{name} {reason}."
     return None
@@ -195,10 +204,9 @@ def _meant(name: str, flags: dict[str, _Flag]) -> str:
 
 
 def _missing(flags: dict[str, _Flag], positional: list[str], args: Sequence[str]) -> str | None:
-    given = {word.partition("=")[0].replace("_", "-") for word in args}
+    given = [name for name, _ in _split(flags, args)]
     missing = [name for name, flag in flags.items() if flag.is_required and name not in given]
-    if positional and not any(not word.startswith("-") for word in args):
-        missing += positional
+    missing += positional[given.count("") :]
     return f"{' and '.join(missing)} must be given." if missing else None
 
 

@@ -39,6 +39,8 @@ def say_findings(console: Console, notes: list[str], warnings: list[str]) -> Non
         for word, _, text in findings:
             say(console, f"{word}: {text}")
         return
+    if not findings:
+        return
     grid = Table.grid(padding=(0, 1))
     for word, style, text in findings:
         grid.add_row(Text(f"{word}:", style=style), Text(text, style=style))

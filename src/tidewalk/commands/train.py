@@ -34,8 +34,7 @@ def run(args: list[str]) -> int:
 
 def parse_study(command: str, args: list[str]) -> RunConfig:
     """The study that flags and a configuration file ask for."""
-    default = _from_file(_value_of("--config", args))
-    return parse(StudyCommand, command, args, default=default).study
+    return parse(StudyCommand, command, args, default=_from_file(args)).study
 
 
 def print_result(folder: Path, *, as_json: bool) -> None:
@@ -78,23 +77,27 @@ def _percent(value: float | None) -> str:
     return "an undefined share" if value is None else f"{value:.0%}"
 
 
-def _value_of(flag: str, args: list[str]) -> Path | None:
+def _value_of(flag: str, args: list[str]) -> str | None:
     """The last value given for a flag; whether it may stand there is for the parser to say."""
-    values = [word.partition("=")[2] for word in args if word.startswith(f"{flag}=")]
-    values += [value for word, value in itertools.pairwise(args) if word == flag]
-    return Path(values[-1]) if values else None
+    pairs = [(word, value) for word, value in itertools.pairwise(args) if word == flag]
+    pairs += [
+        (name, value) for name, equals, value in (word.partition("=") for word in args) if equals and name == flag
+    ]
+    return pairs[-1][1] if pairs else None
 
 
-def _from_file(file: Path | None) -> StudyCommand | None:
-    """The settings of a file; its run folder is not taken over, since that run exists already."""
-    if file is None:
+def _from_file(args: list[str]) -> StudyCommand | None:
+    """The settings of `--config FILE`; its run folder is not taken over, since that run exists already."""
+    name = _value_of("--config", args)
+    if name is None:
         return None
     try:
-        text = file.read_text(encoding="utf-8")
+        text = Path(name).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"--config {file}: {error.strerror}.") from error
+        raise ConfigError(f"--config {name}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"--config {file}: not a text file ({error.reason} at byte {error.start}).") from error
-    config = from_toml(text, str(file), absent=tyro.MISSING)
+        raise ConfigError(f"--config {name}: not a text file ({error.reason} at byte {error.start}).") from error
+    flags = {"data_dir": _value_of("--data-dir", args), "symbol": _value_of("--symbol", args)}
+    config = from_toml(text, name, data={key: value for key, value in flags.items() if value is not None})
     output = dataclasses.replace(config.output, out=None, overwrite=False)
     return StudyCommand(dataclasses.replace(config, output=output))

@@ -54,7 +54,7 @@ class RunConfig:
 
     data: DataConfig
     model: Literal["dqn"] = "dqn"
-    """Algorithm."""
+    """Algorithm: dqn is a double DQN with duelling heads and n-step targets."""
     series: SeriesConfig = dataclasses.field(default_factory=SeriesConfig)
     windows: WindowConfig = dataclasses.field(default_factory=WindowConfig)
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
@@ -74,13 +74,13 @@ def to_toml(config: RunConfig) -> str:
     return tomli_w.dumps(_plain(config))
 
 
-def from_toml(text: str, name: str = "run.toml", *, absent: Any = None) -> RunConfig:
+def from_toml(text: str, name: str = "run.toml", *, data: dict[str, str] | None = None) -> RunConfig:
     """The configuration that `to_toml` wrote, or that a person wrote by hand (missing keys keep their defaults).
 
     Args:
         text: TOML.
         name: where it comes from, for errors.
-        absent: what stands for a key without default that is missing; None refuses such a file.
+        data: values that win over those of the file's table `data`, which holds all keys without a default.
 
     Raises:
         ConfigError: not TOML, an unknown key (with the nearest valid one), a value of the wrong type, or one that a
@@ -90,7 +90,10 @@ def from_toml(text: str, name: str = "run.toml", *, absent: Any = None) -> RunCo
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not valid TOML: {error}.") from error
-    return _build(RunConfig, values, name, absent)
+    table = values.setdefault("data", {})
+    if isinstance(table, dict):
+        table |= data or {}
+    return _build(RunConfig, values, name)
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
@@ -135,7 +138,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _build(record: type, values: dict[str, Any], where: str, absent: Any) -> Any:
+def _build(record: type, values: dict[str, Any], where: str) -> Any:
     hints = typing.get_type_hints(record)
     fields = {f.name: f for f in dataclasses.fields(record)}
     for key in values:
@@ -143,25 +146,21 @@ def _build(record: type, values: dict[str, Any], where: str, absent: Any) -> Any
             inside = [name for name in fields if key in getattr(hints[name], "__dataclass_fields__", ())]
             hint = f" (it belongs in [{inside[0]}])" if inside else did_you_mean(key, fields)
             raise ConfigError(f"{where}: unknown key {key!r}{hint}. Known keys: {', '.join(fields)}.")
-    given = {key: _convert(hints[key], value, f"{where}: {key}", absent) for key, value in values.items()}
     for name, field in fields.items():
         has_default = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
-        if name in given or has_default:
-            continue
-        if absent is None:
-            raise ConfigError(f"{where}: {name!r} is missing.")
-        is_record = dataclasses.is_dataclass(hints[name])
-        given[name] = _build(hints[name], {}, f"{where}: {name}", absent) if is_record else absent
-    return record(**given)
+        if name not in values and not has_default:
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{where}: {name!r} is missing; give it there or as {flag}.")
+    return record(**{key: _convert(hints[key], value, f"{where}: {key}") for key, value in values.items()})
 
 
-def _convert(hint: Any, value: Any, where: str, absent: Any) -> Any:
+def _convert(hint: Any, value: Any, where: str) -> Any:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         hint = next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
         origin = typing.get_origin(hint)
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _build(typing.cast(type, hint), value, where, absent)
+        return _build(typing.cast(type, hint), value, where)
     if origin is Literal:
         choices = typing.get_args(hint)
         if value not in choices:
@@ -170,7 +169,7 @@ def _convert(hint: Any, value: Any, where: str, absent: Any) -> Any:
         return value
     if origin is tuple and isinstance(value, list):
         item = typing.get_args(hint)[0]
-        return tuple(_convert(item, part, where, absent) for part in value)
+        return tuple(_convert(item, part, where) for part in value)
     if hint is Path and isinstance(value, str) and value:
         return Path(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
