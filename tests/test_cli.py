@@ -424,6 +424,16 @@ def test_report_and_resume_of_a_finished_run(trained, capsys):
     assert capsys.readouterr().out == f"{trained[1] / 'report.html'}\n"
 
 
+def test_a_report_of_changed_files_warns(trained, tmp_path, capsys):
+    folder = copy_of(trained[1], tmp_path, "complete")
+    summary = (folder / "summary.json").read_text()
+    (folder / "summary.json").write_text(summary.replace('"sessions": ', '"sessions": 1'))
+    assert cli.main(["report", str(folder)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{folder / 'report.html'}\n"
+    assert captured.err.startswith(f"warning: {folder / 'summary.json'}: not what the run wrote")
+
+
 def test_a_folder_that_is_no_run(trained, tmp_path, capsys):
     typo = trained[1].with_name("whoel")
     for command in ("report", "resume"):
@@ -460,6 +470,7 @@ def test_the_headline_shows_what_is_undefined_and_what_to_beware_of(trained, cap
         (Interrupted("Stopped after epoch 1 of 2."), 75, "Stopped after epoch 1"),
         (KeyboardInterrupt(), 130, "nothing to resume"),
         (PermissionError(13, "Permission denied", "x/y"), 2, "x/y: Permission denied"),
+        (ModuleNotFoundError("No module named 'plotly'", name="plotly"), 2, "the package plotly is not installed"),
         (ZeroDivisionError("division by zero\nsecond line"), 1, "ZeroDivisionError at test_cli.py"),
     ],
 )

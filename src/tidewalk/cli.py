@@ -74,6 +74,8 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, MemoryError) or any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "Out of memory")):
         remedy = "Use fewer --seeds or windows, or a smaller --replay-capacity, --batch-size or --hidden."
         return f"out of memory ({_first_line(error).strip('.')}). {remedy}", TrainError.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        return f"the package {error.name} is not installed; install tidewalk anew with pip.", ConfigError.exit_code
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}.", ConfigError.exit_code

@@ -1,11 +1,12 @@
 import dataclasses
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from support import small_config
 from tidewalk.core.errors import ConfigError
-from tidewalk.run.settings import config_hash, from_toml, to_toml
+from tidewalk.run.settings import changes, config_hash, from_toml, result_settings, to_toml, with_absolute_paths
 
 
 def test_a_configuration_survives_toml(tmp_path):
@@ -63,3 +64,40 @@ def test_toml_holds_every_setting(tmp_path):
     assert set(values) == {"data", "model", "series", "windows", "env", "costs", "train", "dqn", "output"} - (
         {"series"} - set(values)
     )
+
+
+def test_paths_are_made_to_mean_the_same_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = small_config(Path("m.npz"))
+    table = dataclasses.replace(config, series=dataclasses.replace(config.series, roll="table:rolls.csv"))
+    absolute = with_absolute_paths(table)
+    assert absolute.data.data_dir == tmp_path / "m.npz"
+    assert absolute.series.roll == f"table:{tmp_path / 'rolls.csv'}"
+    assert with_absolute_paths(absolute) == absolute
+    assert config_hash(absolute) == config_hash(table)
+    assert with_absolute_paths(config).series.roll == "volume"
+
+
+def test_changes_name_the_setting_and_both_values(tmp_path):
+    config = small_config(tmp_path / "m.npz")
+    other = dataclasses.replace(
+        config,
+        dqn=dataclasses.replace(config.dqn, lr=0.001, hidden=(8,)),
+        windows=dataclasses.replace(config.windows, purge_bars=7),
+        output=dataclasses.replace(config.output, quiet=False, precision="bf16"),
+    )
+    text = changes(result_settings(config), result_settings(other))
+    assert set(text.split(", ")) == {
+        "windows.purge_bars not set -> 7",
+        "dqn.lr 0.0005 -> 0.001",
+        "dqn.hidden [16] -> [8]",
+        "output.precision float32 -> bf16",
+    }
+    assert changes(result_settings(config), result_settings(config)) == ""
+
+
+def test_values_given_beside_a_file_win_over_its_data_table():
+    text = '[data]\nsymbol = "ES"\n[train]\nepochs = 3\n'
+    config = from_toml(text, data={"data_dir": "x", "symbol": "NQ"})
+    assert (config.data.data_dir, config.data.symbol, config.train.epochs) == (Path("x"), "NQ", 3)
+    assert from_toml("", data={"data_dir": "x", "symbol": "NQ"}).train.epochs == 20

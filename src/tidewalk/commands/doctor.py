@@ -21,6 +21,10 @@ _RUNTIME = (
     "safetensors",
     "scipy",
     "plotly",
+    "jinja2",
+    "rich",
+    "tomli-w",
+    "tyro",
 )
 _EXTRAS = {
     "cuda13": "jax_cuda13_plugin",

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from tidewalk.commands.parsing import parse
+from tidewalk.run.console import tell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,10 @@ def run(args: list[str]) -> int:
     """Write `report.html` and print its path."""
     config = parse(ReportConfig, "report", args)
     from tidewalk.report.page import write_report
+    from tidewalk.store import layout, results
 
-    print(write_report(config.run).resolve())
+    path = write_report(config.run)
+    for text in results.verify_results(layout.open_run(config.run)):
+        tell(f"warning: {text}")
+    print(path.resolve())
     return 0
