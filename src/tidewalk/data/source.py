@@ -227,5 +227,5 @@ def _zip_chunks(path: Path) -> Iterator[bytes]:
                 raise DataError(f"{path.name}: zip holds {len(members)} files ({names}); one is needed. Unpack it.")
             with archive.open(members[0]) as stream:
                 yield from iter(lambda: stream.read(OUTPUT_STEP), b"")
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise DataError(f"{path.name}: damaged or encrypted zip ({error}). Download or unpack it again.") from error

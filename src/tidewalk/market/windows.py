@@ -108,13 +108,8 @@ class Windows:
     """One over the standard deviation of `move_ticks` on train bars: rewards are in units of volatility."""
 
 
-def month_index(day: dt.date) -> int:
-    """Months since year 0, so that differences count calendar months."""
-    return day.year * 12 + day.month - 1
-
-
 def month_name(index: int) -> str:
-    """`2024-03` for a month index."""
+    """`2024-03` for a month counted from year 0."""
     return f"{index // 12:04d}-{index % 12 + 1:02d}"
 
 
