@@ -1,104 +1,32 @@
-"""DBN files: every defect of a half-finished or damaged download is seen."""
+"""Record areas of DBN files: every defect of a half-finished or damaged download is seen."""
 
+import gc
+import threading
+from dataclasses import replace
 from pathlib import Path
 
-import databento_dbn
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from data.market_files import (
-    ALWAYS,
-    DAY_NS,
-    ES_PARENT,
-    MINUTE_NS,
-    START,
-    UNDEF,
-    Mapped,
-    bar,
-    bars,
-    dbn,
-    header,
-    mapped,
-    ns,
-    put,
-    records,
-    zst,
-)
+from data.market_files import DAY_NS, MINUTE_NS, START, bar, bars, dbn, header, put, records, zst
 from tidewalk.core.errors import DataError
-from tidewalk.data.dbn import RECORD_FIELDS, DbnHeader, read_header, read_rows, spans
-from tidewalk.data.rows import FileRows
+from tidewalk.data.dbn import Chunk, record_chunks, survey
+from tidewalk.data.dbn_header import parse_header
+from tidewalk.data.dbn_labels import parts, read_header
+from tidewalk.data.dbn_layouts import LAYOUTS
 from tidewalk.data.source import probe
 
 
-def read(folder: Path, content: bytes, *labels: str) -> FileRows:
-    source = probe(put(folder, "es.dbn.zst", content))
-    found = read_header(source)
-    return read_rows(source, found, labels or [span.label for span in spans(found)], 0)
+def chunks(folder: Path, content: bytes, *, allow_truncated: bool = False, name: str = "es.dbn.zst") -> list[Chunk]:
+    source = probe(put(folder, name, content))
+    return list(record_chunks(source, parse_header(source), allow_truncated=allow_truncated))
 
 
-def read_head(folder: Path, content: bytes) -> DbnHeader:
-    return read_header(probe(put(folder, "es.dbn", content)))
-
-
-def test_record_layout_is_the_vendors() -> None:
-    assert np.dtype(RECORD_FIELDS) == np.dtype(databento_dbn.OHLCVMsg._dtypes)
-    assert np.dtype(RECORD_FIELDS).itemsize == 56
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("frames", [0, 1, 3])
-def test_versions_and_compressions_give_the_same_rows(tmp_path: Path, version: int, frames: int) -> None:
-    content = dbn(bars(100, 200), version=version)
-    assert content[3] == version
-    found = read(tmp_path, zst(content, frames=frames) if frames else content)
-    rows = found.rows["ESH4"]
-    assert (found.rows_read, len(rows.row), len(found.rows["ESM4"].row)) == (200, 200, 0)
-    assert rows.stamp_ns.tolist() == [START + i * MINUTE_NS for i in range(200)]
-    assert rows.open_e9[0] == 4_800_000_000_000
-    assert rows.close_e9[0] == 4_800_250_000_000
-    assert rows.volume[0] == 10.0
-    assert rows.row.tolist() == list(range(1, 201))
-
-
-def test_header_holds_the_request_with_mappings_in_a_fixed_order(tmp_path: Path) -> None:
-    found = read_head(tmp_path, dbn([], limit=7, not_found=["ESX9"], partial=["b", "a"], version=2))
-    assert (found.version, found.schema, found.stype_in, found.limit) == (2, "ohlcv-1m", "parent", 7)
-    assert (found.not_found, found.partial, found.symbols) == (("ESX9",), ("a", "b"), ("ES.FUT",))
-    assert [entry.symbol for entry in found.mappings] == ["ESH4", "ESH4-ESM4", "ESM4"]
-    assert [entry.instrument_id for entry in found.mappings] == [100, 300, 200]
-
-
-def test_mapping_that_starts_from_the_id_is_turned_round(tmp_path: Path) -> None:
-    facts = {"stype_in": "instrument_id", "stype_out": "raw_symbol", "symbols": ["100"]}
-    found = read_head(tmp_path, header([mapped("100", (*ALWAYS, "ESH4"))], **facts))
-    assert [(entry.symbol, entry.instrument_id) for entry in found.mappings] == [("ESH4", 100)]
-
-
-def test_days_without_an_instrument_are_passed_over(tmp_path: Path) -> None:
-    holes = mapped("ESH4", ("2024-01-01", "2024-01-02", ""), ("2024-01-02", "2024-01-03", 100))
-    assert len(read_head(tmp_path, header([holes])).mappings) == 1
-
-
-def test_newer_version_is_refused(tmp_path: Path) -> None:
-    content = bytearray(dbn(bars(100, 2)))
-    content[3] = 4
-    with pytest.raises(DataError, match=r"DBN version 4; versions 1 to 3 can be read"):
-        read_head(tmp_path, bytes(content))
-
-
-def test_cut_or_damaged_header_is_refused(tmp_path: Path) -> None:
-    content = dbn(bars(100, 2))
-    for cut in (5, 8, 100):
-        with pytest.raises(DataError, match="ends inside its DBN header"):
-            read_head(tmp_path, content[:cut])
-    damaged = bytearray(content)
-    damaged[4:8] = b"\xff\xff\xff\xff"
-    with pytest.raises(DataError, match="ends inside its DBN header"):
-        read_head(tmp_path, bytes(damaged))
-    damaged = bytearray(content)
-    damaged[8:24] = b"\xff" * 16  # dataset name: not UTF-8
-    with pytest.raises(DataError, match="damaged DBN header"):
-        read_head(tmp_path, bytes(damaged))
+def read(folder: Path, content: bytes) -> int:
+    """Number of records."""
+    return sum(len(chunk.records) for chunk in chunks(folder, content))
 
 
 @pytest.mark.parametrize("missing", [1, 20, 55])
@@ -140,88 +68,131 @@ def test_record_without_time_is_refused(tmp_path: Path) -> None:
     wrong["ts_event"][2] = 2**64 - 1
     with pytest.raises(DataError, match="record 3 has no usable ts_event"):
         read(tmp_path, header() + wrong.tobytes())
+    source = probe(put(tmp_path, "es.dbn", header() + wrong.tobytes()))
+    with pytest.raises(DataError, match="record 3"):
+        next(record_chunks(source, parse_header(source)))  # before anyone has used it
 
 
-def test_instruments_are_told_by_id_and_day(tmp_path: Path) -> None:
-    # The id 100 is ESH4 for a day and ESM4 on the next; nothing says what it is on the third.
-    reused: list[Mapped] = [
-        mapped("ESH4", ("2024-01-02", "2024-01-03", 100)),
-        mapped("ESM4", ("2024-01-03", "2024-01-04", 100)),
-    ]
-    days = [bar(100, START + day * DAY_NS) for day in range(3)]
-    found = read(tmp_path, dbn([*days, bar(7, START)], reused))
-    assert found.rows["ESH4"].stamp_ns.tolist() == [START]
-    assert found.rows["ESM4"].stamp_ns.tolist() == [START + DAY_NS]
-    assert (found.rows_read, found.rows_unmapped) == (4, 2)
+def test_two_archives_in_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"not one DBN stream: record 4 at byte .* another DBN file starts there"):
+        read(tmp_path, zst(dbn(bars(100, 3))) + zst(dbn(bars(100, 3))))
+
+
+def test_one_stream_in_two_frames_is_read_whole(tmp_path: Path) -> None:
+    content = dbn(bars(100, 20_000))
+    skipped = b"\x5a\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"abc"
+    assert read(tmp_path, zst(content[:10_001]) + skipped + zst(content[10_001:]) + skipped) == 20_000
+
+
+def test_refusal_says_what_can_be_recovered(tmp_path: Path) -> None:
+    content = dbn(bars(100, 100), end=START + DAY_NS)[:-1]
+    with pytest.raises(DataError) as refused:
+        read(tmp_path, content)
     assert (
-        "no symbol is mapped to their instrument on that day: 2, first instrument 100 at 2024-01-04" in found.notes[0]
-    )
+        "99 whole records can be recovered, the last of 2024-01-02 16:38:00 UTC; the request runs to "
+        "2024-01-03 15:00:00 UTC: --allow-truncated keeps them."
+    ) in str(refused.value)
+    with pytest.raises(DataError, match="0 whole records can be recovered: --allow-truncated"):
+        read(tmp_path, dbn(bars(100, 1))[:-1])
 
 
-def test_day_ends_at_utc_midnight(tmp_path: Path) -> None:
-    only = [mapped("ESH4", ("2024-01-02", "2024-01-03", 100))]
-    stamps = [ns("2024-01-02 00:00"), ns("2024-01-02 23:59"), ns("2024-01-03 00:00"), ns("2024-01-01 23:59")]
-    found = read(tmp_path, dbn([bar(100, stamp) for stamp in stamps], only))
-    assert found.rows["ESH4"].stamp_ns.tolist() == stamps[:2]
+@given(st.integers(0, 1), st.integers(1, 3_000), st.integers(1, 50_000), st.sampled_from([0, 1 << 40]))
+def test_any_cut_is_refused_or_leaves_whole_records(
+    tmp_path_factory: pytest.TempPathFactory, compressed: int, cut: int, chunk_bytes: int, ahead_bytes: int
+) -> None:
+    content = dbn(bars(100, 60))
+    area = 60 * 56
+    content = zst(content) if compressed else content
+    kept = content[: max(len(content) - cut, 10 if compressed else len(content) - area)]
+    folder = tmp_path_factory.mktemp("cut")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidewalk.data.dbn.CHUNK_BYTES", chunk_bytes)
+        patch.setattr("tidewalk.data.dbn.AHEAD_BYTES", ahead_bytes)
+        if not compressed and (len(content) - len(kept)) % 56 == 0:
+            assert read(folder, kept) == 60 - (len(content) - len(kept)) // 56  # no reader can tell
+            return
+        with pytest.raises(DataError, match=r"cut off|incomplete zstd frame|the file ends"):
+            read(folder, kept)
 
 
-def test_unwanted_instruments_are_not_unmapped(tmp_path: Path) -> None:
-    found = read(tmp_path, dbn([*bars(100, 3), *bars(300, 4)]), "ESH4")
-    assert (found.rows_read, found.rows_unmapped, list(found.rows)) == (7, 0, ["ESH4"])
+@pytest.mark.parametrize("ahead_bytes", [0, 1 << 40])
+@pytest.mark.parametrize("chunk_bytes", [1, 57, 1000, 1 << 20])
+def test_chunks_of_any_size_hold_the_same_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, ahead_bytes: int
+) -> None:
+    rows = records(bars(100, 500))
+    monkeypatch.setattr("tidewalk.data.dbn.AHEAD_BYTES", ahead_bytes)
+    monkeypatch.setattr("tidewalk.data.dbn.CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("tidewalk.data.archive.READ_STEP", 100)
+    monkeypatch.setattr("tidewalk.data.archive.INPUT_STEP", 7)
+    found = chunks(tmp_path, zst(header() + rows.tobytes(), frames=4))
+    assert np.concatenate([chunk.records for chunk in found]).tobytes() == rows.astype(LAYOUTS["ohlcv-1m"]).tobytes()
+    starts = np.cumsum([1] + [len(chunk.records) for chunk in found])[:-1]
+    assert [chunk.first_record for chunk in found] == starts.tolist()
 
 
-def test_one_instrument_under_two_wanted_names_is_refused(tmp_path: Path) -> None:
-    twice = [mapped("ES.c.0", (*ALWAYS, 100)), mapped("ES.v.0", (*ALWAYS, 100))]
-    content = dbn(bars(100, 3), twice, stype_in="continuous")
-    assert len(read(tmp_path, content, "ES.v.0").rows["ES.v.0"].row) == 3
-    with pytest.raises(DataError, match=r"maps instrument 100 to both ES\.c\.0 and ES\.v\.0"):
-        read(tmp_path, content, "ES.c.0", "ES.v.0")
+def test_reading_may_stop_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidewalk.data.dbn.AHEAD_BYTES", 0)
+    monkeypatch.setattr("tidewalk.data.dbn.CHUNK_BYTES", 1)
+    source = probe(put(tmp_path, "es.dbn", dbn(bars(100, 50))))
+    before = threading.active_count()
+    for chunk in record_chunks(source, parse_header(source)):
+        assert chunk.first_record == 1
+        break
+    del chunk
+    gc.collect()
+    assert threading.active_count() == before
 
 
-def test_missing_price_keeps_its_sentinel(tmp_path: Path) -> None:
-    wrong = records(bars(100, 2))
-    for name in ("open", "high", "low", "close"):
-        wrong[name][0] = UNDEF
-    assert read(tmp_path, header() + wrong.tobytes()).rows["ESH4"].close_e9.tolist() == [UNDEF, 4_800_500_000_000]
+def test_records_outside_the_request_are_counted(tmp_path: Path) -> None:
+    rows = bars(100, 10)
+    found = chunks(tmp_path, dbn(rows, start=START + 3 * MINUTE_NS, end=START + 8 * MINUTE_NS))[-1].findings
+    # The bar that ends where the request starts and the two from its end on; one that reaches into it is inside.
+    assert [(finding.defect, finding.count, finding.is_warning) for finding in found] == [("request", 4, True)]
+    assert chunks(tmp_path, dbn(rows, start=START, end=START + 10 * MINUTE_NS))[-1].findings == ()
 
 
-def test_records_with_send_times_are_read(tmp_path: Path) -> None:
-    plain = records(bars(100, 3))
-    plain["length"] = 16
-    longer = b"".join(plain[i].tobytes() + bytes(8) for i in range(3))
-    found = read(tmp_path, header(ts_out=True) + longer)
-    assert found.rows["ESH4"].stamp_ns.tolist() == [START, START + MINUTE_NS, START + 2 * MINUTE_NS]
+def test_early_end_of_a_long_request_is_noted(tmp_path: Path) -> None:
+    content = dbn(bars(100, 3), end=START + 30 * DAY_NS)
+    (finding,) = chunks(tmp_path, content)[-1].findings
+    assert (finding.defect, finding.is_warning) == ("partial-end", True)
+    (finding,) = chunks(tmp_path, dbn(bars(100, 3), end=START + 30 * DAY_NS, stype_in="raw_symbol"))[-1].findings
+    assert (finding.defect, finding.is_warning) == ("partial-end", False)
 
 
-def test_limit_and_symbols_not_found_are_warned_of(tmp_path: Path) -> None:
-    found = read(tmp_path, dbn(bars(100, 3), limit=3, not_found=["ESX9"]))
-    assert found.warnings == (
-        "symbols the vendor did not find: ESX9",
-        "the request was limited to 3 records, so the file may stop early",
-    )
-    assert read(tmp_path, dbn(bars(100, 3), limit=4)).warnings == ()
+def live(rows: bytes) -> bytes:
+    return header([], None, stype_in=None, symbols=[]) + rows
 
 
-def test_short_and_partial_answers_are_noted(tmp_path: Path) -> None:
-    week_ns = 7 * DAY_NS
-    facts = {"partial": [f"ESX{i}" for i in range(9)], "end": START + 2 * MINUTE_NS + week_ns + 1}
-    assert read(tmp_path, dbn(bars(100, 3), **facts)).notes == (
-        "symbols listed for a part of the time only: ESX0, ESX1, ESX2, ESX3, ESX4, ESX5, ESX6, ESX7 and 1 more",
-        "the request runs to 2024-01-09 15:02:00.000000001 UTC, the last record is of 2024-01-02 15:02:00 UTC",
-    )
-    assert read(tmp_path, dbn(bars(100, 3), end=START + week_ns)).notes == ()
+def test_live_recording_gives_the_records_of_each_schema(tmp_path: Path) -> None:
+    trades = np.zeros(2, np.dtype(LAYOUTS["trades"]))
+    trades["length"], trades["rtype"], trades["ts_recv"] = 12, 0, START
+    mixed = records(bars(100, 2)).tobytes() + trades.tobytes() + records(bars(100, 3)).tobytes()
+    source = probe(put(tmp_path, "live.dbn", live(mixed)))
+    found = {part.schema: part for part in parts(read_header(source))}
+    assert found.keys() == {"ohlcv-1m", "trades"}
+    for schema, count in (("ohlcv-1m", 5), ("trades", 2)):
+        assert sum(len(chunk.records) for chunk in record_chunks(source, found[schema])) == count
+    assert survey(source, parse_header(source)) == ({33: 5, 0: 2}, START + 2 * MINUTE_NS)
 
 
-def test_file_without_records_says_so(tmp_path: Path) -> None:
-    found = read(tmp_path, dbn([]))
-    assert (found.rows_read, found.notes) == (0, ("the file holds no records",))
+def test_live_recording_cut_off_or_damaged_is_refused(tmp_path: Path) -> None:
+    mixed = records(bars(100, 4)).tobytes()
+    source = probe(put(tmp_path, "cut.dbn", live(mixed[:-5])))
+    found = replace(parse_header(source), schema="ohlcv-1m", is_mixed=True)
+    with pytest.raises(DataError, match=r"ends 51 bytes into record 4 \(a record has 56\)"):
+        list(record_chunks(source, found))
+    source = probe(put(tmp_path, "zero.dbn", live(mixed + bytes(64))))
+    with pytest.raises(DataError, match="not one DBN stream: a record of 0 bytes at byte"):
+        list(record_chunks(source, found))
+    with pytest.raises(DataError, match="not one DBN stream: a record of 0 bytes at byte"):
+        survey(source, found)
+    wrong = records(bars(100, 1))
+    wrong["length"] = 5
+    source = probe(put(tmp_path, "short.dbn", live(wrong.tobytes() + bytes(20))))
+    with pytest.raises(DataError, match=r"record 1 at byte \d+ has length 20 and type 33, needed are 56"):
+        list(record_chunks(source, found))
 
 
-def test_mapping_to_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"symbol 'ESH4' is mapped to 'x', which is no instrument id"):
-        read_head(tmp_path, header([mapped("ESH4", (*ALWAYS, "x"))]))
-
-
-def test_spans_follow_the_mappings(tmp_path: Path) -> None:
-    found = spans(read_head(tmp_path, header(ES_PARENT)))
-    assert next((span.label, span.first_day, span.end_day) for span in found) == ("ESH4", 10957, 47482)
+def test_one_bar_is_enough(tmp_path: Path) -> None:
+    assert read(tmp_path, dbn([bar(100, START)])) == 1

@@ -4,6 +4,7 @@ import gzip
 import io
 import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 
 from data.market_files import bars, dbn, put, zst
 from tidewalk.core.errors import DataError
-from tidewalk.data.source import probe, read_all, read_start
+from tidewalk.data import source as source_module
+from tidewalk.data.dbn_bars import read_rows
+from tidewalk.data.dbn_labels import read_header
+from tidewalk.data.source import members, pieces, probe, read_all, read_start
 
 TEXT = b"time,open,high,low,close\n" * 200
 
@@ -40,6 +44,11 @@ def zipped(**members: bytes) -> bytes:
         (b"", "", "empty"),
         (zst(b""), "zstd", "empty"),
         (b"PAR1....", "", "parquet"),
+        (zipped(a=b"PAR1...."), "zip", "parquet"),
+        (zipped(a=zst(TEXT)), "zip zstd", "text"),
+        (zipped(a=gzip.compress(TEXT)), "zip gzip", "text"),
+        (zipped(a=zipped(b=TEXT)), "zip", "zip"),
+        (gzip.compress(zst(TEXT)), "gzip", "binary"),
         (b"ARROW1\0\0", "", "arrow"),
         ("a,b".encode("utf-16"), "", "text"),
         (b"\x01\0\x02", "", "binary"),
@@ -123,6 +132,53 @@ def test_bomb_stops_at_the_cap(tmp_path: Path) -> None:
         read_all(source, max_bytes=1 << 20)
 
 
+def test_file_that_vanishes_or_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path, "a.csv", TEXT)
+    source = probe(path)
+
+    def fail(_: Path) -> Iterator[bytes]:
+        raise OSError(5, "Input/output error")
+        yield b""
+
+    monkeypatch.setattr(source_module, "file_pieces", fail)
+    with pytest.raises(DataError, match=r"a\.csv: cannot be read \(Input/output error\)"):
+        read_all(source)
+
+
 def test_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.csv: cannot be read"):
         probe(tmp_path / "gone.csv")
+
+
+def test_batch_download_is_a_zip_of_compressed_files(tmp_path: Path) -> None:
+    content = dbn(bars(100, 50))
+    path = put(tmp_path, "GLBX-20240105.zip", zipped(**{"a/jan.dbn.zst": zst(content, frames=2), "feb.dbn": content}))
+    assert members(path) == ("a/jan.dbn.zst", "feb.dbn")
+    for member, container in (("a/jan.dbn.zst", "zip zstd"), ("feb.dbn", "zip")):
+        source = probe(path, member)
+        assert (source.name, source.container) == (f"GLBX-20240105.zip!{member}", container)
+        assert read_all(source) == content
+        assert len(read_rows(source, read_header(source), ["ESH4"], 0).rows["ESH4"].row) == 50
+
+
+def test_cut_off_member_is_refused_under_its_name(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.zip", zipped(**{"es.dbn.zst": zst(dbn(bars(100, 50)))[:-4]}))
+    with pytest.raises(DataError, match=r"^a\.zip!es\.dbn\.zst: incomplete zstd frame"):
+        read_all(probe(path, "es.dbn.zst"))
+
+
+def test_only_a_zip_has_members(tmp_path: Path) -> None:
+    assert members(put(tmp_path, "a.csv", TEXT)) == ()
+    empty = put(tmp_path, "b.zip", zipped())
+    assert members(empty) == ()
+    with pytest.raises(DataError, match="zip holds 0 files; one is needed"):
+        probe(empty)
+
+
+def test_absurd_ratio_is_refused_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "RATIO_FLOOR_BYTES", 1 << 20)
+    bomb = zstandard.ZstdCompressor(level=1).compress(b"DBN" + bytes(256 << 20))
+    with pytest.raises(DataError, match="decodes to more than"):
+        for _ in pieces(probe(put(tmp_path, "a.dbn.zst", bomb))):
+            pass
+    assert sum(map(len, pieces(probe(put(tmp_path, "a.dbn", bytes(2 << 20)))))) == 2 << 20  # nothing is compressed

@@ -1,312 +1,269 @@
-"""Databento Binary Encoding: header with its symbol mappings, and the OHLCV records, checked byte for byte.
+"""Records of a DBN file in pieces of bounded size, checked byte for byte.
 
 The format has no record count and no checksum, so completeness is judged from the compression frames, from the record
-size and from the length and type bytes of every record. Versions 1 to 3 share the layout of OHLCV records.
+size and from the length and type bytes of every record, and from the time the request asked for.
 """
 
-import datetime
-import itertools
-import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import databento_dbn
 import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
-from tidewalk.data.bars import E9
-from tidewalk.data.rows import DAY_NS, FileRows, LabelSpan, Rows, iso
-from tidewalk.data.source import Source, read_all, read_start
+from tidewalk.data.archive import CutOffError
+from tidewalk.data.dbn_header import END_OF_TIME_NS, DbnHeader
+from tidewalk.data.dbn_layouts import INTERVAL_NS_BY_SCHEMA, LAYOUTS, RTYPE_BY_SCHEMA, RTYPES, layout_of
+from tidewalk.data.quality import Finding
+from tidewalk.data.rows import DAY_NS, iso
+from tidewalk.data.source import Source, pieces
 
-RTYPE_BY_SCHEMA = {"ohlcv-1s": 0x20, "ohlcv-1m": 0x21, "ohlcv-1h": 0x22, "ohlcv-1d": 0x23}
-INTERVAL_NS_BY_SCHEMA = {"ohlcv-1s": E9, "ohlcv-1m": 60 * E9, "ohlcv-1h": 3_600 * E9, "ohlcv-1d": DAY_NS}
-NEWEST_VERSION = 3
-WEEK_NS = 7 * DAY_NS
-MAX_HEADER_BYTES = 1 << 28
-END_OF_TIME_NS = 2**62  # year 2116; anything later is a sentinel or damage
-
-RECORD_FIELDS = [
-    ("length", "u1"),
-    ("rtype", "u1"),
-    ("publisher_id", "<u2"),
-    ("instrument_id", "<u4"),
-    ("ts_event", "<u8"),
-    ("open", "<i8"),
-    ("high", "<i8"),
-    ("low", "<i8"),
-    ("close", "<i8"),
-    ("volume", "<u8"),
-]
-"""Layout of an OHLCV record (56 bytes); `length` counts words of 4 bytes."""
-
-
-@dataclass(frozen=True, order=True)
-class Mapping:
-    """`symbol` is instrument `instrument_id` on the UTC days [first_day, end_day), days since 1970-01-01."""
-
-    symbol: str
-    first_day: int
-    end_day: int
-    instrument_id: int
+CHUNK_BYTES = 1 << 19  # stays in the cache of a core while it is filtered and split into columns
+AHEAD_BYTES = 4 << 20  # files that are larger on disk are worth a second thread
+LONGEST_BREAK_NS = 4 * DAY_NS  # a weekend with holidays on both sides
+EVERY_DAY = LAYOUTS.keys() - {"definition", "statistics", "symbol mapping"}  # schemas of which every day has some
+_HEAD = np.dtype([("length", "u1"), ("rtype", "u1"), ("other", "<u2"), ("instrument_id", "<u4"), ("ts_event", "<u8")])
 
 
 @dataclass(frozen=True)
-class DbnHeader:
-    """Metadata of a DBN file, the mappings in a fixed order.
+class Chunk:
+    """Some consecutive records of a file.
 
     Attributes:
-        version: DBN version of the file, 1 to 3.
-        schema: "ohlcv-1m" and so on; None for a live recording of mixed schemas.
-        stype_in: symbology of the request ("parent", "raw_symbol", "continuous"), None when unknown.
-        limit: most records the request allowed, None when unlimited.
-        ts_out: whether each record carries 8 more bytes, the time it was sent.
-        symbols: symbols of the request.
-        partial: symbols that resolved for part of the time.
-        not_found: symbols that resolved at no time.
-        mappings: symbol mappings, sorted.
-        size: bytes of the header; records start there.
-        end_ns: end of the request, None when open.
+        records: structured [N] in the layout of the header's schema; read-only, N may be 0.
+        first_record: number of the first of them among the file's records of that schema, from 1.
+        findings: what was seen in the file as a whole; of the last chunk only.
     """
 
-    version: int
-    schema: str | None
-    stype_in: str | None
-    limit: int | None
-    ts_out: bool
-    symbols: tuple[str, ...]
-    partial: tuple[str, ...]
-    not_found: tuple[str, ...]
-    mappings: tuple[Mapping, ...]
-    size: int
-    end_ns: int | None
+    records: NDArray[Any]
+    first_record: int
+    findings: tuple[Finding, ...] = ()
 
 
-def read_header(source: Source) -> DbnHeader:
-    """Header of a DBN file.
+@dataclass
+class _Account:
+    """What was read so far."""
 
-    Raises:
-        DataError: newer version, or damaged or cut-off metadata.
-    """
-    name = source.path.name
-    prefix = read_start(source, 8)
-    version = prefix[3] if len(prefix) > 3 else 0
-    if not 1 <= version <= NEWEST_VERSION:
-        raise DataError(
-            f"{name}: DBN version {version}; versions 1 to {NEWEST_VERSION} can be read. Ask for an older version "
-            "when downloading, or update tidewalk."
-        )
-    length = struct.unpack("<I", prefix[4:8])[0] if len(prefix) == 8 else MAX_HEADER_BYTES
-    start = read_start(source, 8 + length) if length < MAX_HEADER_BYTES else b""
-    if len(start) < 8 + length:
-        raise DataError(f"{name}: the file ends inside its DBN header, so it was cut off. Download it again.")
-    try:
-        metadata = databento_dbn.Metadata.decode(start)
-    except (databento_dbn.DBNError, ValueError) as error:
-        raise DataError(f"{name}: damaged DBN header ({error}). Download the file again.") from error
-    return DbnHeader(
-        version=version,
-        schema=None if metadata.schema is None else str(metadata.schema),
-        stype_in=None if metadata.stype_in is None else str(metadata.stype_in),
-        limit=metadata.limit,
-        ts_out=bool(metadata.ts_out),
-        symbols=tuple(metadata.symbols),
-        partial=tuple(sorted(metadata.partial)),
-        not_found=tuple(sorted(metadata.not_found)),
-        mappings=_mappings(metadata, name),
-        size=8 + length,
-        end_ns=metadata.end if (metadata.end or END_OF_TIME_NS) < END_OF_TIME_NS else None,
-    )
+    count: int = 0
+    last_ns: int = 0
+    outside: int = 0
+    at: int = 0  # decoded bytes
+    cut: CutOffError | None = None
 
 
-def _mappings(metadata: databento_dbn.Metadata, name: str) -> tuple[Mapping, ...]:
-    """Mappings as (symbol, days, id) whichever of symbol and id the request started from."""
-    id_first = str(metadata.stype_in) == "instrument_id"
-    found = []
-    for key, intervals in metadata.mappings.items():
-        for interval in intervals:
-            symbol, number = (interval["symbol"], key) if id_first else (key, interval["symbol"])
-            if not interval["symbol"]:
-                continue  # days on which the vendor resolved nothing
-            if not number.isdigit() or int(number) >= 2**32:
-                raise DataError(f"{name}: symbol {symbol!r} is mapped to {number!r}, which is no instrument id.")
-            first, end = interval["start_date"], interval["end_date"]
-            found.append(Mapping(symbol, _day(first), _day(end), int(number)))
-    return tuple(sorted(found))
+def record_chunks(source: Source, header: DbnHeader, *, allow_truncated: bool = False) -> Iterator[Chunk]:
+    """All records of the header's schema; the last chunk carries the findings.
 
-
-def _day(date: datetime.date) -> int:
-    return date.toordinal() - datetime.date(1970, 1, 1).toordinal()
-
-
-def spans(header: DbnHeader) -> tuple[LabelSpan, ...]:
-    """Days on which each symbol of the header is mapped."""
-    return tuple(LabelSpan(entry.symbol, entry.first_day, entry.end_day) for entry in header.mappings)
-
-
-def read_rows(source: Source, header: DbnHeader, labels: Collection[str], file_id: int) -> FileRows:
-    """OHLCV records of the labels asked for, mapped by instrument id and UTC date.
+    A file of mixed schemas (`header.is_mixed`) gives the records of `header.schema` only.
 
     Args:
         source: from `probe`.
-        header: from `read_header`; its schema is one of `RTYPE_BY_SCHEMA`.
-        labels: symbols as in `header.mappings`.
-        file_id: number of this file among those being merged.
+        header: from `read_header`; its schema is a key of `LAYOUTS`.
+        allow_truncated: keep the whole records of a file that ends early, with a warning, instead of refusing it.
 
     Raises:
-        DataError: the records are not one stream of the declared kind, or a stamp is impossible, or the header maps
-            one instrument to two of the labels at a time.
+        DataError: after the last whole chunk where the file ends early (the message says how much was recovered); where
+            the records are not one stream of the declared kind; where a stamp is impossible.
     """
-    name = source.path.name
-    records = _records(read_all(source), header, name)
-    day = (records["ts_event"] // np.uint64(DAY_NS)).astype(np.int64)
-    instrument_id = records["instrument_id"].astype(np.int64)
-    wanted = [entry for entry in header.mappings if entry.symbol in labels]
-    owner = _owners(wanted, instrument_id, day, name)
-    others = np.flatnonzero(owner < 0)
-    unmapped = others[_unmapped(header.mappings, instrument_id[others], day[others])]
-    label_of = {label: number for number, label in enumerate(sorted({entry.symbol for entry in wanted}))}
-    number = np.array([label_of[entry.symbol] for entry in wanted] + [-1])[owner]
-    rows = {label: _rows(records, np.flatnonzero(number == value), file_id) for label, value in label_of.items()}
-    notes, warnings = _remarks(header, records, unmapped)
-    interval_ns = INTERVAL_NS_BY_SCHEMA[str(header.schema)]
-    return FileRows(
-        rows=rows,
-        rows_read=len(records),
-        rows_unmapped=len(unmapped),
-        interval_ns=interval_ns,
-        has_volume=True,
-        close_labelled=False,
-        notes=tuple(notes),
-        warnings=tuple(warnings),
-    )
+    schema = str(header.schema)
+    account = _Account(at=header.size)
+    layout = layout_of(schema, header.version, ts_out=header.ts_out)
+    rest = b""
+    areas = _areas(source, account)
+    for area in _ahead(areas) if source.path.stat().st_size > AHEAD_BYTES else areas:
+        data = b"".join((rest, *area))
+        records, used = (_mixed if header.is_mixed else _same)(data, layout, header, account, source.name)
+        rest, first_record = data[used:], account.count + 1
+        _count(account, records, used, header, source.name)
+        yield Chunk(records, first_record)
+    truncated = _truncation(source, header, layout, account, rest)
+    if truncated and not allow_truncated:
+        raise DataError(truncated)
+    yield Chunk(np.empty(0, layout), account.count + 1, _findings(header, account, truncated))
 
 
-def _records(decoded: bytearray, header: DbnHeader, name: str) -> NDArray[Any]:
-    """Record area as a structured array, every record's length and type checked."""
-    fields = RECORD_FIELDS + ([("ts_out", "<u8")] if header.ts_out else [])
-    layout = np.dtype(fields)
-    area = len(decoded) - header.size
-    whole = area // layout.itemsize
-    records = np.frombuffer(decoded, layout, whole, header.size)
-    rtype = RTYPE_BY_SCHEMA[str(header.schema)]
-    wrong = np.flatnonzero((records["length"] != layout.itemsize // 4) | (records["rtype"] != rtype))
+def _areas(source: Source, account: _Account) -> Iterator[list[bytes]]:
+    """Decoded bytes from `account.at` on, in lists of pieces that make about `CHUNK_BYTES`."""
+    held: list[bytes] = []
+    size, skip = 0, account.at
+    try:
+        for piece in pieces(source):
+            dropped = min(skip, len(piece))
+            skip -= dropped
+            held.append(piece[dropped:] if dropped else piece)
+            size += len(piece) - dropped
+            if size >= CHUNK_BYTES:
+                yield held
+                held, size = [], 0
+    except CutOffError as error:
+        account.cut = error
+    if size:
+        yield held
+
+
+def _ahead(areas: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """The same, each decoded by another thread while the one before it is used."""
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, areas, None)
+        while (area := following.result()) is not None:
+            following = pool.submit(next, areas, None)
+            yield area
+
+
+def _same(
+    data: bytes, layout: np.dtype[Any], header: DbnHeader, account: _Account, name: str
+) -> tuple[NDArray[Any], int]:
+    """Whole records of one schema, every length and type checked, and the number of bytes they take."""
+    records = np.frombuffer(data, layout, len(data) // layout.itemsize)
+    # Length and type are the first two bytes: one comparison does for both.
+    kind = np.ndarray(len(records), "<u2", data, 0, (layout.itemsize,))
+    allowed = [layout.itemsize // 4 | rtype << 8 for rtype in RTYPES[str(header.schema)]]
+    wrong = np.logical_and.reduce([kind != value for value in allowed])
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        at = account.at + index * layout.itemsize
+        raise _misfit(records[index : index + 1], account.count + index, at, layout, header, name)
+    return records, len(records) * layout.itemsize
+
+
+def _mixed(
+    data: bytes, layout: np.dtype[Any], header: DbnHeader, account: _Account, name: str
+) -> tuple[NDArray[Any], int]:
+    """Whole records of one schema among records of any, and the number of bytes that all of them take."""
+    places, used = _walk(data, account.at, name)
+    octets = np.frombuffer(data, np.uint8)
+    mine = places[np.isin(octets[places + 1], RTYPES[str(header.schema)])]
+    wrong = mine[octets[mine] != layout.itemsize // 4]
     if len(wrong):
-        _refuse_record(records, int(wrong[0]), layout.itemsize, header, name)
-    if area % layout.itemsize:
-        raise DataError(
-            f"{name}: the file ends {area % layout.itemsize} bytes into record {whole + 1} (a record has "
-            f"{layout.itemsize}), so it was cut off after byte {len(decoded):,}. Download it again."
-        )
-    late = np.flatnonzero(records["ts_event"] >= np.uint64(END_OF_TIME_NS))
-    if len(late):
-        raise DataError(f"{name}: record {int(late[0]) + 1} has no usable ts_event ({records['ts_event'][late[0]]}).")
-    return records
+        at = int(wrong[0])
+        raise _misfit(octets[at : at + 16].view(_HEAD), account.count, account.at + at, layout, header, name)
+    return octets[mine[:, None] + np.arange(layout.itemsize)].reshape(-1).view(layout), used
 
 
-def _refuse_record(records: NDArray[Any], index: int, size: int, header: DbnHeader, name: str) -> None:
-    length, rtype = int(records["length"][index]), int(records["rtype"][index])
-    where = f"record {index + 1} at byte {header.size + index * size:,}"
-    if length == size // 4 and rtype in RTYPE_BY_SCHEMA.values():
-        kinds = {value: schema for schema, value in RTYPE_BY_SCHEMA.items()}
-        raise DataError(
-            f"{name}: mixed bar intervals: the header says {header.schema}, {where} is {kinds[rtype]}. "
+def _walk(data: bytes, at: int, name: str) -> tuple[NDArray[np.int64], int]:
+    """Places of the whole records in `data`, which begins at byte `at`, and the number of bytes they take."""
+    places, place, end = [], 0, len(data)
+    while place < end and (after := place + 4 * data[place]) <= end:
+        if after < place + _HEAD.itemsize:
+            size = after - place
+            raise DataError(f"{name}: not one DBN stream: a record of {size} bytes at byte {at + place:,}; damaged.")
+        places.append(place)
+        place = after
+    return np.array(places, np.int64), place
+
+
+def survey(source: Source, header: DbnHeader) -> tuple[dict[int, int], int]:
+    """Number of records of each type in a file of mixed schemas, and the stamp of the last record (0 without any)."""
+    counts: dict[int, int] = {}
+    rest, last_ns, account = b"", 0, _Account(at=header.size)
+    for area in _areas(source, account):  # a file that ends early is refused where its records are read
+        data = b"".join((rest, *area))
+        places, used = _walk(data, account.at, source.name)
+        rest, account.at = data[used:], account.at + used
+        rtypes, found = np.unique(np.frombuffer(data, np.uint8)[places + 1], return_counts=True)
+        for rtype, count in zip(rtypes.tolist(), found.tolist(), strict=True):
+            counts[rtype] = counts.get(rtype, 0) + count
+        if len(places):
+            last_ns = int(np.frombuffer(data, _HEAD, 1, int(places[-1]))["ts_event"][0])
+    return counts, last_ns
+
+
+def _misfit(
+    record: NDArray[Any], before: int, at: int, layout: np.dtype[Any], header: DbnHeader, name: str
+) -> DataError:
+    """The error for a record [1] of the wrong length or type at byte `at`, `before` records into the file."""
+    length, rtype, size = int(record["length"][0]), int(record["rtype"][0]), layout.itemsize
+    where = f"record {before + 1} at byte {at:,}"
+    bars = {value: schema for schema, value in RTYPE_BY_SCHEMA.items()}
+    if length == size // 4 and rtype in bars and header.schema in RTYPE_BY_SCHEMA:
+        return DataError(
+            f"{name}: mixed bar intervals: the header says {header.schema}, {where} is {bars[rtype]}. "
             "Download one schema per file."
         )
-    joined = records[index].tobytes()[:3] == b"DBN"
+    joined = record.tobytes()[:3] == b"DBN"
     cause = "another DBN file starts there; split the two" if joined else "the file is damaged; download it again"
-    raise DataError(
+    return DataError(
         f"{name}: not one DBN stream: {where} has length {4 * length} and type {rtype}, needed are {size} and "
-        f"{RTYPE_BY_SCHEMA[str(header.schema)]} for {header.schema}; {cause}."
+        f"{' or '.join(map(str, RTYPES[str(header.schema)]))} for {header.schema}; {cause}."
     )
 
 
-def _rows(records: NDArray[Any], index: NDArray[np.int64], file_id: int) -> Rows:
-    chosen = records[index]
-    price = [np.ascontiguousarray(chosen[name]) for name in ("open", "high", "low", "close")]
-    return Rows(
-        chosen["ts_event"].astype(np.int64),
-        *price,
-        volume=chosen["volume"].astype(np.float64),
-        instrument_id=chosen["instrument_id"].astype(np.int64),
-        row=index + 1,
-        file_id=np.full(len(index), file_id, np.int32),
+def index_stamps(records: NDArray[Any]) -> NDArray[np.uint64]:
+    """Stamps by which the vendor cuts requests and days: ts_recv where records have it, else ts_event."""
+    return records["ts_recv" if "ts_recv" in (records.dtype.names or ()) else "ts_event"]
+
+
+def _count(account: _Account, records: NDArray[Any], used: int, header: DbnHeader, name: str) -> None:
+    if len(records):
+        stamps = index_stamps(records)
+        first_ns, last_ns = int(stamps.min()), int(stamps.max())
+        if last_ns >= END_OF_TIME_NS:
+            late = int(np.argmax(stamps >= np.uint64(END_OF_TIME_NS)))
+            field = "ts_event" if header.schema in RTYPE_BY_SCHEMA else "ts_recv"
+            raise DataError(f"{name}: record {account.count + late + 1} has no usable {field} ({stamps[late]}).")
+        start_ns = (header.start_ns or 0) - INTERVAL_NS_BY_SCHEMA.get(str(header.schema), 0)
+        end_ns = header.end_ns or END_OF_TIME_NS
+        if first_ns < start_ns or last_ns >= end_ns:
+            account.outside += int(((stamps < np.uint64(max(start_ns, 0))) | (stamps >= np.uint64(end_ns))).sum())
+        account.last_ns = max(account.last_ns, last_ns)
+    account.count += len(records)
+    account.at += used
+
+
+def _truncation(source: Source, header: DbnHeader, layout: np.dtype[Any], account: _Account, rest: bytes) -> str | None:
+    """What is missing at the end and what was recovered, None for a whole file."""
+    if account.cut is None and not rest:
+        return None
+    last = f", the last of {iso(account.last_ns)}" if account.count else ""
+    asked = f"; the request runs to {iso(header.end_ns)}" if header.end_ns else ""
+    recovered = f"{account.count:,} whole records can be recovered{last}{asked}: --allow-truncated keeps them"
+    if account.cut is not None:
+        return f"{account.cut} {recovered}."
+    size = 4 * rest[0] if header.is_mixed else layout.itemsize
+    return (
+        f"{source.name}: the file ends {len(rest)} bytes into record {account.count + 1} (a record has {size}), so it "
+        f"was cut off after byte {account.at + len(rest):,}. Download it again. {recovered}."
     )
 
 
-def _sort_key(instrument_id: NDArray[np.int64], day: NDArray[np.int64]) -> NDArray[np.int64]:
-    # Ids have 32 bits, days since 1970 fit into 20: one integer orders both.
-    return (instrument_id << 20) + day
-
-
-def _owners(
-    wanted: list[Mapping], instrument_id: NDArray[np.int64], day: NDArray[np.int64], name: str
-) -> NDArray[np.int64]:
-    """Index into `wanted` of the mapping each record falls under, -1 for none."""
-    if not wanted:
-        return np.full(len(day), -1, np.int64)
-    entry_id = np.array([entry.instrument_id for entry in wanted])
-    first, end = (np.array([getattr(entry, field) for entry in wanted]) for field in ("first_day", "end_day"))
-    key = _sort_key(entry_id, first)
-    order = np.argsort(key, kind="stable")
-    _refuse_overlap([wanted[index] for index in order], name)
-    place = np.searchsorted(key[order], _sort_key(instrument_id, day), side="right") - 1
-    found = order[np.maximum(place, 0)]
-    inside = (place >= 0) & (entry_id[found] == instrument_id) & (day < end[found])
-    return np.where(inside, found, -1)
-
-
-def _refuse_overlap(ordered: list[Mapping], name: str) -> None:
-    for before, after in itertools.pairwise(ordered):
-        same_id = before.instrument_id == after.instrument_id
-        if same_id and after.first_day < before.end_day and before.symbol != after.symbol:
-            day = np.datetime64(after.first_day, "D")
-            raise DataError(
-                f"{name}: the header maps instrument {after.instrument_id} to both {before.symbol} and {after.symbol} "
-                f"on {day}. Ask for one of them with --symbol."
+def _findings(header: DbnHeader, account: _Account, truncated: str | None) -> tuple[Finding, ...]:
+    found = []
+    request = f"the request runs to {iso(header.end_ns)}" if header.end_ns else "the end of the request is not known"
+    last = iso(account.last_ns) if account.count else "none"
+    if truncated:
+        found.append(
+            Finding(
+                "truncated-archive" if account.cut else "truncated-records",
+                f"the file ends early and was read all the same (--allow-truncated): {account.count:,} whole records, "
+                f"the last of {last}; {request}",
+                account.count,
+                is_warning=True,
             )
-
-
-def _unmapped(
-    mappings: Iterable[Mapping], instrument_id: NDArray[np.int64], day: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Whether no mapping at all covers a record."""
-    covered = np.zeros(len(day), np.bool_)
-    by_id: dict[int, list[Mapping]] = {}
-    for entry in mappings:
-        by_id.setdefault(entry.instrument_id, []).append(entry)
-    ids, inverse = np.unique(instrument_id, return_inverse=True)
-    order = np.argsort(inverse, kind="stable")
-    bounds = np.searchsorted(inverse[order], np.arange(len(ids) + 1))
-    for number, value in enumerate(ids.tolist()):
-        index = order[bounds[number] : bounds[number + 1]]
-        for entry in by_id.get(value, ()):
-            covered[index] |= (day[index] >= entry.first_day) & (day[index] < entry.end_day)
-    return ~covered
-
-
-def _remarks(header: DbnHeader, records: NDArray[Any], unmapped: NDArray[np.int64]) -> tuple[list[str], list[str]]:
-    notes, warnings = [], []
-    if not len(records):
-        notes.append("the file holds no records")
-    if len(unmapped):
-        first = records[int(unmapped[0])]
-        notes.append(
-            f"records dropped because no symbol is mapped to their instrument on that day: {len(unmapped)}, "
-            f"first instrument {first['instrument_id']} at {iso(int(first['ts_event']))}"
         )
+    if not account.count:
+        found.append(Finding("no-rows", "the file holds no records"))
     if header.partial:
-        notes.append(f"symbols listed for a part of the time only: {_some(header.partial)}")
-    if len(records) and header.end_ns is not None and header.end_ns - int(records["ts_event"].max()) > WEEK_NS:
-        last = iso(int(records["ts_event"].max()))
-        notes.append(f"the request runs to {iso(header.end_ns)}, the last record is of {last}")
+        text = f"symbols listed for a part of the time only: {some(header.partial)}"
+        found.append(Finding("request", text, len(header.partial)))
+    is_limited = header.limit is not None and account.count >= header.limit
+    if account.count and not truncated and header.end_ns and header.end_ns - account.last_ns > LONGEST_BREAK_NS:
+        # One contract may not have traded; of all contracts of a root one always does.
+        is_doubtful = header.stype_in in ("parent", "continuous") and not is_limited and header.schema in EVERY_DAY
+        found.append(Finding("partial-end", f"{request}, the last record is of {last}", is_warning=is_doubtful))
+    if account.outside:
+        text = f"records outside the time that the header says was asked for: {account.outside}"
+        found.append(Finding("request", text, account.outside, is_warning=True))
     if header.not_found:
-        warnings.append(f"symbols the vendor did not find: {_some(header.not_found)}")
-    if header.limit is not None and len(records) >= header.limit:
-        warnings.append(f"the request was limited to {header.limit} records, so the file may stop early")
-    return notes, warnings
+        text = f"symbols the vendor did not find: {some(header.not_found)}"
+        found.append(Finding("request", text, len(header.not_found), is_warning=True))
+    if is_limited and header.limit is not None:
+        text = f"the request was limited to {header.limit} records, so the file may stop early"
+        found.append(Finding("request", text, header.limit, is_warning=True))
+    return tuple(found)
 
 
-def _some(names: tuple[str, ...]) -> str:
+def some(names: tuple[str, ...]) -> str:
+    """The first names, and how many more there are."""
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

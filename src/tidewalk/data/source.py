@@ -1,27 +1,29 @@
 """Content of a file inside its container (zstd, gzip, zip or none), told by its first bytes and never by its name.
 
-Decoding is streamed with a cap on the decoded bytes, and an archive that ends early or goes on after its end is
-refused: the usual readers hand out what they have of a half-finished download without a word.
+A file of a zip is a source of its own, named "archive.zip!file", and may itself be compressed: a batch download of
+Databento is a zip of `.dbn.zst` files.
 """
 
 import os
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import zstandard
-
 from tidewalk.core.errors import DataError
+from tidewalk.data.archive import (
+    CutOffError,
+    container_of,
+    file_pieces,
+    gzip_pieces,
+    is_skippable,
+    member_names,
+    zip_pieces,
+    zstd_pieces,
+)
 
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-SKIPPABLE_MAGIC_TAIL = b"\x2a\x4d\x18"  # after a first byte 0x50-0x5f; zstd format, RFC 8878 section 3.1.2
-INPUT_STEP = 4096  # compressed bytes per step: at zstd's best ratio (32,696:1) one step stays near 128 MiB
-OUTPUT_STEP = 1 << 20
 HEAD_BYTES = 1 << 16
-RATIO_FLOOR_BYTES = 1 << 30
+RATIO_FLOOR_BYTES = 1 << 28  # so much may come out of a file of any size
+MAX_RATIO = 1_000  # bars compress 4 to 30 times, text of equal lines 200 times; a bomb thousands of times
 
 
 @dataclass(frozen=True)
@@ -30,45 +32,75 @@ class Source:
 
     Attributes:
         path: where it is.
-        container: "zstd", "gzip", "zip", or "" for none.
-        content: "dbn", "dbz", "dbn fragment", "parquet", "arrow", "text", "binary" or "empty".
+        container: "zstd", "gzip", "zip", "zip zstd" and so on for a compressed member, "" for none.
+        content: "dbn", "dbz", "dbn fragment", "parquet", "arrow", "scid", "zip", "text", "binary" or
+            "empty".
         head: first decoded bytes, at most `HEAD_BYTES` and a little more.
+        member: name of the file inside the zip, None outside of a zip.
     """
 
     path: Path
     container: str
     content: str
     head: bytes
+    member: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name for messages, "file.csv" or "archive.zip!file.csv"."""
+        return _name(self.path, self.member)
 
 
-def probe(path: Path) -> Source:
+def probe(path: Path, member: str | None = None) -> Source:
     """Container and content of a file, from its first bytes.
+
+    Args:
+        path: the file.
+        member: which file of a zip, one of `members`; may be left out where the zip has one.
 
     Raises:
         DataError: when the file cannot be opened or the start of its archive is damaged.
     """
-    container = _container(path)
-    head = bytearray()
-    for chunk in _chunks(path, container, whole=False):
-        head += chunk
-        if len(head) >= HEAD_BYTES:
-            break
-    if not head and container:
-        for _ in _chunks(path, container, whole=True):
-            pass  # tells an archive of nothing from one that was cut off before its first byte came out
-    return Source(path, container, _content(path, container, bytes(head)), bytes(head))
+    container = container_of(_magic(path))
+    if container == "zip":
+        member = member or _only_member(path)
+        inner = container_of(_start(_decoded(path, "zip", member), 4)[:4])
+        container = "zip" if inner in ("", "zip") else f"zip {inner}"
+    name = _name(path, member)
+    head = _start(_decoded(path, container, member), HEAD_BYTES)
+    return Source(path, container, _content(path, name, container, head), head, member)
+
+
+def members(path: Path) -> tuple[str, ...]:
+    """Names of the files in a zip, empty where the file is no zip.
+
+    Raises:
+        DataError: the file cannot be opened, or is a zip that is damaged.
+    """
+    return member_names(path) if container_of(_magic(path)) == "zip" else ()
+
+
+def pieces(source: Source) -> Iterator[bytes]:
+    """Decoded bytes of a file in pieces of bounded size, read from disk as they are asked for.
+
+    Raises:
+        CutOffError: the file ends before its archive does; all that came before is good.
+        DataError: damaged archive, foreign bytes after its end, or one that decodes to absurdly many bytes.
+    """
+    allowed = max(RATIO_FLOOR_BYTES, MAX_RATIO * source.path.stat().st_size)
+    total = 0
+    for piece in _decoded(source.path, source.container, source.member):
+        total += len(piece)
+        if source.container and total > allowed:
+            raise _too_large(source, allowed)
+        yield piece
 
 
 def read_start(source: Source, size: int) -> bytes:
-    """First `size` decoded bytes of a file, fewer only when the file is shorter."""
+    """First `size` decoded bytes of a file, fewer only when the file is shorter or cut off."""
     if len(source.head) >= size:
         return source.head[:size]
-    start = bytearray()
-    for chunk in _chunks(source.path, source.container, whole=False):
-        start += chunk
-        if len(start) >= size:
-            break
-    return bytes(start[:size])
+    return _start(pieces(source), size)[:size]
 
 
 def read_all(source: Source, max_bytes: int | None = None) -> bytearray:
@@ -83,14 +115,18 @@ def read_all(source: Source, max_bytes: int | None = None) -> bytearray:
     """
     cap = _default_cap() if max_bytes is None else max_bytes
     decoded = bytearray()
-    for chunk in _chunks(source.path, source.container, whole=True):
-        decoded += chunk
+    for piece in pieces(source):
+        decoded += piece
         if len(decoded) > cap:
-            raise DataError(
-                f"{source.path.name}: decodes to more than {cap:,} bytes (compressed: {source.path.stat().st_size:,}). "
-                "The file is damaged or hostile, or the machine too small; split it by month."
-            )
+            raise _too_large(source, cap)
     return decoded
+
+
+def _too_large(source: Source, cap: int) -> DataError:
+    return DataError(
+        f"{source.name}: decodes to more than {cap:,} bytes (compressed: {source.path.stat().st_size:,}). "
+        "The file is damaged or hostile, or the machine too small; split it by month."
+    )
 
 
 def _default_cap() -> int:
@@ -98,134 +134,71 @@ def _default_cap() -> int:
     return max(memory // 2, RATIO_FLOOR_BYTES)
 
 
-def _container(path: Path) -> str:
+def _name(path: Path, member: str | None) -> str:
+    return path.name if member is None else f"{path.name}!{member}"
+
+
+def _magic(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            magic = stream.read(4)
+            return stream.read(4)
     except OSError as error:
         raise DataError(f"{path.name}: cannot be read ({error.strerror}).") from error
-    if magic == ZSTD_MAGIC or _is_skippable(magic):
-        return "zstd"
-    if magic[:2] == b"\x1f\x8b":
-        return "gzip"
-    return "zip" if magic == b"PK\x03\x04" else ""
 
 
-def _is_skippable(magic: bytes) -> bool:
-    return len(magic) == 4 and 0x50 <= magic[0] <= 0x5F and magic[1:] == SKIPPABLE_MAGIC_TAIL
+def _only_member(path: Path) -> str:
+    names = member_names(path)
+    if len(names) != 1:
+        held = f" ({', '.join(names[:6])})" if names else ""
+        raise DataError(f"{path.name}: zip holds {len(names)} files{held}; one is needed. Unpack it.")
+    return names[0]
 
 
-def _content(path: Path, container: str, head: bytes) -> str:
+def _decoded(path: Path, container: str, member: str | None) -> Iterator[bytes]:
+    stream = file_pieces(path) if member is None else zip_pieces(path, member)
+    name = _name(path, member)
+    if container.endswith("zstd"):
+        stream = zstd_pieces(stream, name)
+    elif container.endswith("gzip"):
+        stream = gzip_pieces(stream, name)
+    try:
+        yield from stream
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read ({error.strerror}).") from error
+
+
+def _start(stream: Iterator[bytes], size: int) -> bytes:
+    """The first pieces that make `size` bytes, as far as they can be decoded.
+
+    An archive that is cut off before its first byte came out is told from one of nothing.
+    """
+    start = bytearray()
+    try:
+        for piece in stream:
+            start += piece
+            if len(start) >= size:
+                break
+    except CutOffError:
+        if not start:
+            raise
+    return bytes(start)
+
+
+def _content(path: Path, name: str, container: str, head: bytes) -> str:
     if not head:
         return "empty"
     if head[:3] == b"DBN":
         return "dbn"
-    if container == "" and head[:4] == b"PAR1":
+    if head[:4] == b"PAR1":
         return "parquet"
-    if container == "" and head[:6] == b"ARROW1":
+    if head[:6] == b"ARROW1" or head[:4] == b"\xff\xff\xff\xff":  # the file and the stream format
         return "arrow"
+    if head[:4] == b"SCID":
+        return "scid"
+    if container_of(head[:4]):
+        return "zip" if container_of(head[:4]) == "zip" else "binary"
     if b"\0" not in head or head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "text"
-    if container == "zstd" and _starts_skippable(path):
+    if container == "zstd" and is_skippable(_magic(path)):
         return "dbz"
-    return "dbn fragment" if ".dbn" in path.name.lower() else "binary"
-
-
-def _starts_skippable(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return _is_skippable(stream.read(4))
-
-
-def _chunks(path: Path, container: str, *, whole: bool) -> Iterator[bytes]:
-    """Decoded pieces of a file; `whole` also demands that the archive ends where the file does."""
-    if container == "zip":
-        yield from _zip_chunks(path)
-        return
-    with path.open("rb") as stream:
-        if container == "":
-            yield from iter(lambda: stream.read(OUTPUT_STEP), b"")
-            return
-        raw = memoryview(stream.read())
-    decode = _zstd_chunks if container == "zstd" else _gzip_chunks
-    yield from decode(raw, path.name, whole=whole)
-
-
-def _zstd_chunks(raw: memoryview, name: str, *, whole: bool) -> Iterator[bytes]:
-    at = 0
-    while at < len(raw):
-        magic = bytes(raw[at : at + 4])
-        if _is_skippable(magic):
-            at += 8 + _skippable_size(raw, at, name)
-            continue
-        if len(magic) < len(ZSTD_MAGIC) and ZSTD_MAGIC.startswith(magic):
-            _refuse_cut_off(name, "incomplete zstd frame", len(raw), whole=whole)
-            return
-        if magic != ZSTD_MAGIC:
-            raise DataError(
-                f"{name}: {len(raw) - at:,} bytes that are no zstd frame follow the end of the archive at byte {at:,}. "
-                "The file was appended to or damaged; download it again."
-            )
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        while not frame.eof:
-            step = raw[at : at + INPUT_STEP]
-            if not step:
-                _refuse_cut_off(name, "incomplete zstd frame", at, whole=whole)
-                return
-            try:
-                decoded = frame.decompress(step)
-            except zstandard.ZstdError as error:
-                raise DataError(f"{name}: damaged zstd frame near byte {at:,} ({error}). Download it again.") from error
-            at += len(step)
-            if decoded:
-                yield decoded
-        at -= len(frame.unused_data)
-
-
-def _skippable_size(raw: memoryview, at: int, name: str) -> int:
-    if at + 8 <= len(raw):
-        size = struct.unpack_from("<I", raw, at + 4)[0]
-        if at + 8 + size <= len(raw):
-            return size
-    raise DataError(f"{name}: incomplete zstd frame: the file ends inside a frame that starts at byte {at:,}.")
-
-
-def _gzip_chunks(raw: memoryview, name: str, *, whole: bool) -> Iterator[bytes]:
-    at = 0
-    while at < len(raw):
-        if bytes(raw[at : at + 2]) != b"\x1f\x8b":
-            raise DataError(f"{name}: bytes that are no gzip member follow at byte {at:,}. Download it again.")
-        member = zlib.decompressobj(wbits=31)
-        while not member.eof:
-            step = raw[at : at + INPUT_STEP]
-            if not step:
-                _refuse_cut_off(name, "incomplete gzip member", at, whole=whole)
-                return
-            try:
-                decoded = member.decompress(step)
-            except zlib.error as error:
-                raise DataError(f"{name}: damaged gzip data near byte {at:,} ({error}). Download it again.") from error
-            at += len(step)
-            if decoded:
-                yield decoded
-        at -= len(member.unused_data)
-
-
-def _refuse_cut_off(name: str, what: str, at: int, *, whole: bool) -> None:
-    if whole:
-        raise DataError(
-            f"{name}: {what}: the file ends at byte {at:,} before its archive does, so rows are missing. "
-            "The download was interrupted; download it again."
-        )
-
-
-def _zip_chunks(path: Path) -> Iterator[bytes]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [info for info in archive.infolist() if not info.is_dir()]
-            if len(members) != 1:
-                names = ", ".join(info.filename for info in members[:6])
-                raise DataError(f"{path.name}: zip holds {len(members)} files ({names}); one is needed. Unpack it.")
-            with archive.open(members[0]) as stream:
-                yield from iter(lambda: stream.read(OUTPUT_STEP), b"")
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise DataError(f"{path.name}: damaged or encrypted zip ({error}). Download or unpack it again.") from error
+    return "dbn fragment" if ".dbn" in name.lower() else "binary"

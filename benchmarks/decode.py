@@ -1,0 +1,237 @@
+"""How fast DBN files become columns: tidewalk against the vendor's reader and against Parquet, the same rows.
+
+A made-up ES.FUT download of one-minute bars (five outrights, three calendar spreads, time order) is written plain,
+zstd-compressed and as Parquet. The readers take turns in one process, so that all see the same machine; medians over
+the rounds. "tidewalk columns" is every outright's prices, volumes and row numbers, checked record by record;
+"tidewalk load_bars" is all of reading: choice of contracts, cleaning, merging, validation and fingerprint.
+
+    python benchmarks/decode.py [--rows 1000000] [--rounds 7] [--files 4] [--json FILE]
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import databento_dbn
+import numpy as np
+import polars as pl
+import zstandard
+
+from tidewalk.data.dbn_bars import read_rows
+from tidewalk.data.dbn_labels import read_header
+from tidewalk.data.load import DataConfig, load_bars
+from tidewalk.data.source import probe
+
+try:
+    from databento import DBNStore
+except ImportError:
+    DBNStore = None
+
+MINUTE_NS = 60 * 10**9
+CONTRACTS = {"ESH4": 1001, "ESM4": 1002, "ESU4": 1003, "ESZ4": 1004, "ESH5": 42_140_878}
+SPREADS = {"ESH4-ESM4": 2001, "ESM4-ESU4": 2002, "ESH4-ESU4": 2003}
+SHARE = (1.0, 0.5, 0.1, 0.05, 0.02, 0.3, 0.1, 0.05)  # minutes in which each instrument trades
+
+
+@dataclass(frozen=True)
+class Span:
+    start_date: datetime.date
+    end_date: datetime.date
+    symbol: str
+
+
+@dataclass(frozen=True)
+class Mapped:
+    raw_symbol: str
+    intervals: list[Span]
+
+
+def records(rows: int, seed: int) -> np.ndarray:
+    """OHLCV records of all instruments, minute by minute."""
+    draw = np.random.default_rng(seed)
+    minutes = int(rows / sum(SHARE)) + 10_000
+    trades = draw.random((minutes, len(SHARE))) < SHARE
+    minute, instrument = (part[:rows] for part in np.nonzero(trades))
+    level = 19_200 + np.cumsum(draw.integers(-2, 3, minutes))
+    tick = np.where(instrument < len(CONTRACTS), level[minute] + 200 * instrument, 200 + draw.integers(-2, 3, rows))
+    array = np.zeros(rows, np.dtype(databento_dbn.OHLCVMsg._dtypes))
+    array["length"], array["rtype"], array["publisher_id"] = 14, 33, 1
+    array["instrument_id"] = np.array([*CONTRACTS.values(), *SPREADS.values()])[instrument]
+    array["ts_event"] = np.datetime64("2023-06-01", "ns").astype(np.int64) + minute * MINUTE_NS
+    close = tick + draw.integers(-3, 4, rows)
+    array["open"], array["close"] = tick * 250_000_000, close * 250_000_000
+    array["high"] = (np.maximum(tick, close) + draw.integers(0, 3, rows)) * 250_000_000
+    array["low"] = (np.minimum(tick, close) - draw.integers(0, 3, rows)) * 250_000_000
+    array["volume"] = draw.geometric(0.002, rows)
+    return array
+
+
+def header() -> bytes:
+    always = (datetime.date(2023, 6, 1), datetime.date(2026, 6, 1))
+    mappings = [Mapped(name, [Span(*always, str(number))]) for name, number in (CONTRACTS | SPREADS).items()]
+    request = databento_dbn.Metadata(
+        dataset="GLBX.MDP3",
+        start=int(np.datetime64("2023-06-01", "ns").astype(np.int64)),
+        stype_in=databento_dbn.SType.from_str("parent"),
+        stype_out=databento_dbn.SType.from_str("instrument_id"),
+        schema=databento_dbn.Schema.from_str("ohlcv-1m"),
+        symbols=["ES.FUT"],
+        mappings=mappings,
+    )
+    return bytes(request)
+
+
+def write(folder: Path, rows: int, files: int) -> dict[str, Path]:
+    """The same rows as one file of each kind, and as a folder of several compressed files."""
+    array = records(rows, 0)
+    content = header() + array.tobytes()
+    paths = {kind: folder / kind / f"es.{kind}" for kind in ("dbn", "dbn.zst", "parquet")}
+    for path in paths.values():
+        path.parent.mkdir()
+    compress = zstandard.ZstdCompressor(level=3).compress
+    paths["dbn"].write_bytes(content)
+    paths["dbn.zst"].write_bytes(compress(header()) + compress(array.tobytes()))  # two frames, as the vendor writes
+    table = {name: array[name] for name in array.dtype.names if name not in ("length", "rtype")}
+    pl.DataFrame({name: np.ascontiguousarray(column) for name, column in table.items()}).write_parquet(paths["parquet"])
+    paths["folder"] = folder / "folder"
+    paths["folder"].mkdir()
+    for number, part in enumerate(np.array_split(array, files)):
+        (paths["folder"] / f"es-{number}.dbn.zst").write_bytes(compress(header() + part.tobytes()))
+    return paths
+
+
+def columns(path: Path) -> int:
+    """Rows of every outright as columns; the number of rows read."""
+    source = probe(path)
+    return read_rows(source, read_header(source), list(CONTRACTS), 0).rows_read
+
+
+def bars(path: Path) -> int:
+    return sum(file.rows_read for file in load_bars(DataConfig(data_dir=path, symbol="ES.FUT")).files)
+
+
+def readers(paths: dict[str, Path]) -> dict[tuple[str, str], Callable[[], int]]:
+    """What is measured, by name and kind of file; each returns the number of rows read."""
+    found: dict[tuple[str, str], Callable[[], int]] = {}
+    for kind in ("dbn.zst", "dbn"):
+        path = paths[kind]
+        found["tidewalk columns", kind] = lambda path=path: columns(path)
+        found["tidewalk load_bars", kind] = lambda path=path: bars(path)
+        if DBNStore is not None:
+            found["databento to_ndarray()", kind] = lambda path=path: len(DBNStore.from_file(path).to_ndarray())
+            found["databento to_df()", kind] = lambda path=path: len(DBNStore.from_file(path).to_df())
+    found["tidewalk load_bars", "folder"] = lambda: bars(paths["folder"])
+    found["polars read_parquet", "parquet"] = lambda: len(pl.read_parquet(paths["parquet"]))
+    return found
+
+
+def measure(found: dict[tuple[str, str], Callable[[], int]], rows: int, rounds: int) -> dict[tuple[str, str], list]:
+    """Seconds of the clock and of processors of each reader in each round, the first round not counted."""
+    times: dict[tuple[str, str], list] = {key: [] for key in found}
+    for turn in range(rounds + 1):
+        for key, read in found.items():
+            start, used = time.perf_counter(), time.process_time()
+            count = read()
+            if count != rows:
+                raise SystemExit(f"{key}: {count:,} rows of {rows:,}")
+            if turn:
+                times[key].append((time.perf_counter() - start, time.process_time() - used))
+    return times
+
+
+def peak_mib(path: Path) -> float:
+    """Memory that reading a file adds to the process at most, in a fresh child."""
+    child = os.fork()
+    if child == 0:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        columns(path)
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        os._exit(min(int((after - before) / 1024 / 4), 255))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) * 4.0
+
+
+def result(key: tuple[str, str], taken: list, rows: int, reference: dict[str, float]) -> dict:
+    seconds, used = zip(*taken, strict=True)
+    median = statistics.median(seconds)
+    ordered = sorted(seconds)
+    slowest = reference.get(key[1])
+    return {
+        "reader": key[0],
+        "file": key[1],
+        "million_rows_per_s": rows / median / 1e6,
+        "median_s": median,
+        "median_processor_s": statistics.median(used),
+        "p10_p90_s": [ordered[int(share * (len(ordered) - 1))] for share in (0.1, 0.9)],
+        "times_to_df": None if slowest is None else slowest / median,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--files", type=int, default=4, help="files that the folder's rows are split into")
+    parser.add_argument("--json", type=Path, help="append the results to this file")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # the vendor's reader leaves its file open and uses what pandas gives up
+    with tempfile.TemporaryDirectory() as folder:
+        paths = write(Path(folder), options.rows, options.files)
+        sizes = {kind: path.stat().st_size for kind, path in paths.items() if kind != "folder"}
+        memory = peak_mib(paths["dbn.zst"])
+        times = measure(readers(paths), options.rows, options.rounds)
+    slow = {kind: taken for (name, kind), taken in times.items() if name.endswith("to_df()")}
+    reference = {kind: statistics.median(seconds for seconds, _ in taken) for kind, taken in slow.items()}
+    results = {
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}",
+        "versions": {name: version(name) for name in ("numpy", "zstandard", "polars", "databento", "databento-dbn")},
+        "rows": options.rows,
+        "rounds": options.rounds,
+        "bytes": sizes,
+        "peak_mib_of_columns": memory,
+        "load_average": os.getloadavg()[0],
+        "results": [result(key, taken, options.rows, reference) for key, taken in times.items()],
+    }
+    show(results)
+    if options.json:
+        before = json.loads(options.json.read_text()) if options.json.exists() else []
+        options.json.write_text(json.dumps([*before, results], indent=2))
+
+
+def version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def show(results: dict) -> None:
+    print(f"{results['machine']}, {results['versions']}, load {results['load_average']:.1f}")
+    sizes = ", ".join(f"{kind} {size / 2**20:.1f} MiB" for kind, size in results["bytes"].items())
+    memory = f"columns add {results['peak_mib_of_columns']:.0f} MiB"
+    print(f"{results['rows']:,} rows, {results['rounds']} rounds, {sizes}; {memory}")
+    print(f"{'reader':<24}{'file':<10}{'M rows/s':>9}{'median ms':>11}{'p10-p90 ms':>16}{'CPU ms':>9}{'x to_df':>9}")
+    for row in results["results"]:
+        low, high = (1e3 * value for value in row["p10_p90_s"])
+        times = "" if row["times_to_df"] is None else f"{row['times_to_df']:.1f}"
+        print(
+            f"{row['reader']:<24}{row['file']:<10}{row['million_rows_per_s']:>9.2f}{1e3 * row['median_s']:>11.1f}"
+            f"{f'{low:.1f}-{high:.1f}':>16}{1e3 * row['median_processor_s']:>9.1f}{times:>9}"
+        )
+    if results["versions"]["databento"] == "not installed":
+        print("databento is not installed: its rows are missing", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
