@@ -1,19 +1,28 @@
 """What the files of a directory are: DBN and tables of bars, files of other schemas, and files that are no data."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.bars import SourceFile
-from tidewalk.data.dbn import RTYPE_BY_SCHEMA, DbnHeader, read_header
-from tidewalk.data.source import Source, probe
+from tidewalk.data.csv import NO_OPTIONS, TextOptions
+from tidewalk.data.dbn_header import DbnHeader
+from tidewalk.data.dbn_labels import parts, read_header
+from tidewalk.data.dbn_layouts import LAYOUTS
+from tidewalk.data.folder import CONDITION_FILE, DOCUMENT_STEMS, claims_data, is_side_file, listing, poor_days
+from tidewalk.data.quality import Finding
+from tidewalk.data.source import Source, members, probe
 from tidewalk.data.table import Header, open_table
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".asc", ".prn")
-ARCHIVE_SUFFIXES = (".zst", ".gz", ".zip")
-DATA_SUFFIXES = (*TEXT_SUFFIXES, ".dbn", ".dbz", ".frag", ".parquet", ".feather", ".arrow", ".ipc", ".scid", ".xlsx")
-DOCUMENT_STEMS = ("readme", "license", "licence", "changelog", "notice", "manifest", "sha256sums", "md5sums")
+READ_SCHEMAS = tuple(schema for schema in LAYOUTS if schema != "symbol mapping")
+"""DBN schemas that are read: bars, trades, quotes, definitions, statistics."""
+
+NEED = {
+    "mbo": "single orders are not read; download mbp-1 (quotes and trades), trades or ohlcv-1m",
+    "status": "trading status is not used; download ohlcv-1m or trades",
+    "imbalance": "auction imbalances are not used; download ohlcv-1m or trades",
+    "ohlcv-eod": "end-of-day summaries are not read; download ohlcv-1d",
+}
 
 
 @dataclass(frozen=True)
@@ -34,22 +43,25 @@ class Catalog:
     """Files that hold bars, files that do not, and text files whose columns are not those of bars.
 
     Attributes:
-        dbn: DBN files of OHLCV schemas.
+        dbn: DBN files of `READ_SCHEMAS`.
         tables: text, Parquet and Arrow files of bars.
         ignored: files left out, each with the reason.
         unreadable: tables that could not be understood, by name, with the error each gave.
-        notes: subdirectories left out.
+        findings: subdirectories left out or read, days that the vendor says are poor.
     """
 
     dbn: tuple[DbnFile, ...]
     tables: tuple[Header, ...]
     ignored: tuple[SourceFile, ...]
     unreadable: dict[str, DataError]
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
-def catalogue(data_dir: Path) -> Catalog:
+def catalogue(data_dir: Path, options: TextOptions = NO_OPTIONS) -> Catalog:
     """What a directory (its own files, not those of subdirectories) or a single file holds.
+
+    Files that a vendor or the system puts beside the data (manifests, checksums, hidden files) are passed over; what a
+    `condition.json` of Databento says of days without good data becomes a finding.
 
     Raises:
         ConfigError: the path does not exist.
@@ -57,37 +69,32 @@ def catalogue(data_dir: Path) -> Catalog:
     """
     if not data_dir.exists():
         raise ConfigError(f"--data-dir {data_dir}: no such file or directory.")
-    paths, notes = _listing(data_dir)
+    single = not data_dir.is_dir()
+    paths, findings = ([data_dir], []) if single else listing(data_dir)
     dbn: list[DbnFile] = []
     tables: list[Header] = []
     ignored: list[SourceFile] = []
     unreadable: dict[str, DataError] = {}
     for path in paths:
-        found = _open(path, single=not data_dir.is_dir())
-        if isinstance(found, DbnFile):
-            dbn.append(found)
-        elif isinstance(found, Header):
-            tables.append(found)
-        elif isinstance(found, SourceFile):
-            ignored.append(found)
-        else:
-            unreadable[path.name] = found
-    return Catalog(tuple(dbn), tuple(tables), tuple(ignored), unreadable, notes)
+        if not single and path.name.lower() == CONDITION_FILE:
+            findings += poor_days(path)
+        if not single and is_side_file(path.name):
+            continue
+        for name, found in _open(path, options, single=single):
+            if isinstance(found, DbnFile):
+                dbn.append(found)
+            elif isinstance(found, Header):
+                tables.append(found)
+            elif isinstance(found, SourceFile):
+                ignored.append(found)
+            else:
+                unreadable[name] = found
+    return Catalog(tuple(dbn), tuple(tables), tuple(ignored), unreadable, tuple(findings))
 
 
-def _listing(data_dir: Path) -> tuple[list[Path], tuple[str, ...]]:
-    """Files in the order of their names, and a note on the subdirectories that are left out."""
-    if not data_dir.is_dir():
-        return [data_dir], ()
-    try:
-        entries = sorted(data_dir.iterdir())
-    except OSError as error:
-        raise ConfigError(f"--data-dir {data_dir}: cannot be listed ({error.strerror}).") from error
-    folders = [path.name for path in entries if path.is_dir()]
-    files = [path for path in entries if not path.is_dir()]
-    if not files:
-        raise DataError(f"--data-dir {data_dir}: the directory holds no files.")
-    return files, (f"subdirectories are not read: {', '.join(folders[:8])}",) if folders else ()
+def why_ignored(name: str, error: DataError) -> str:
+    """Why a file is not used, in words that other files may share."""
+    return f"ignored: {str(error).removeprefix(f'{name}: ')}"
 
 
 def left_out(name: str, kind: str, schema: str | None, reason: str) -> SourceFile:
@@ -95,56 +102,76 @@ def left_out(name: str, kind: str, schema: str | None, reason: str) -> SourceFil
     return SourceFile(name, kind, schema, 0, 0, None, None, (reason,))
 
 
-def _open(path: Path, *, single: bool) -> DbnFile | Header | SourceFile | DataError:
-    if not single and (path.name.startswith(".") or path.name.lower().partition(".")[0] in DOCUMENT_STEMS):
-        return left_out(path.name, "other", None, "ignored: not market data by its name")
-    claims_data = single or _suffix(path) in DATA_SUFFIXES
+Found = DbnFile | Header | SourceFile | DataError
+
+
+def _open(path: Path, options: TextOptions, *, single: bool) -> list[tuple[str, Found]]:
+    """What a file is, by name; each file of a zip is one of its own."""
+    if not single and path.name.lower().partition(".")[0] in DOCUMENT_STEMS:
+        return [(path.name, left_out(path.name, "other", None, "ignored: not market data by its name"))]
     try:
         if not path.is_file():
             raise DataError(f"{path.name}: not a regular file (a broken link, a pipe or a device).")
-        source = probe(path)
+        names = members(path)
+    except DataError as error:
+        if single or (claims_data(path.name) and path.suffix.lower() != ".zip"):
+            raise
+        return [(path.name, left_out(path.name, "other", None, why_ignored(path.name, error)))]
+    if len(names) < 2:
+        claims = single or claims_data(path.name)
+        return [(path.name, found) for found in _one(path, None, options, claims=claims, single=single)]
+    inside = [name for name in names if not is_side_file(name.rpartition("/")[2])]
+    opened = [(name, _one(path, name, options, claims=claims_data(name), single=False)) for name in inside]
+    return [(f"{path.name}!{name}", found) for name, several in opened for found in several]
+
+
+def _one(path: Path, member: str | None, options: TextOptions, *, claims: bool, single: bool) -> list[Found]:
+    """What one file is: a recording of mixed schemas is one for each of them.
+
+    Args:
+        path: the file.
+        member: which file of a zip.
+        options: what the user says of text files.
+        claims: whether it must be market data, so that damage is refused and not passed over.
+        single: whether the user named this file.
+    """
+    name = path.name if member is None else f"{path.name}!{member}"
+    try:
+        source = probe(path, member)
         if source.content == "dbn":
             return _dbn(source, single=single)
-        if claims_data:
+        if claims:
             _refuse_foreign(source)
     except DataError as error:
-        if claims_data and path.suffix.lower() != ".zip":
+        if claims and (member or path.suffix.lower() != ".zip"):
             raise
-        return left_out(path.name, "other", None, f"ignored: {error}")
-    if not claims_data and source.content not in ("parquet", "arrow"):
-        return left_out(path.name, "other", None, "ignored: not market data by its name")
+        return [left_out(name, "other", None, why_ignored(name, error))]
+    if not claims and source.content not in ("parquet", "arrow"):
+        return [left_out(name, "other", None, "ignored: not market data by its name")]
     try:
-        return open_table(source)
+        return [open_table(source, options)]
     except DataError as error:
         if single:
             raise
-        return error
+        return [error]
 
 
-def _suffix(path: Path) -> str:
-    """Last suffix that is no archive's; an archive alone counts as text, which its content will confirm."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    plain = [suffix for suffix in suffixes if suffix not in ARCHIVE_SUFFIXES]
-    if suffixes and not plain:
-        return ".csv"
-    return plain[-1] if plain else ""
-
-
-def _dbn(source: Source, *, single: bool) -> DbnFile | SourceFile:
+def _dbn(source: Source, *, single: bool) -> list[Found]:
     header = read_header(source)
-    file = DbnFile(source, header)
-    if header.schema in RTYPE_BY_SCHEMA:
-        return file
-    held = f"the schema {header.schema}" if header.schema else "records of mixed schemas (a live recording)"
-    need = f"bars are needed: {', '.join(RTYPE_BY_SCHEMA)}"
+    read = [part for part in parts(header) if part.schema in READ_SCHEMAS]
+    if read:
+        return [DbnFile(source, part) for part in read]
+    held = f"the schema {header.schema}" if header.schema else "records of schemas that are not read"
+    need = NEED.get(str(header.schema), "bars, trades or quotes are needed; download ohlcv-1m or trades")
     if single:
-        raise DataError(f"{source.path.name}: holds {held}; {need}. Download one of these schemas.")
-    return left_out(source.path.name, file.kind, header.schema, f"ignored: holds {held}; {need}")
+        raise DataError(f"{source.name}: holds {held}; {need}.")
+    kind = DbnFile(source, header).kind
+    return [left_out(source.name, kind, header.schema, f"ignored: holds {held}; {need}")]
 
 
 def _refuse_foreign(source: Source) -> None:
     """Refuse files that are market data by their name or magic and cannot be read."""
-    name = source.path.name
+    name = source.name
     if source.content == "empty":
         raise DataError(f"{name}: the file is empty. Download it again, or remove it.")
     if source.content == "dbz":
@@ -161,41 +188,3 @@ def _refuse_foreign(source: Source) -> None:
     if source.content == "text" and ".dbn" in name.lower():
         first = source.head[:60].decode(errors="replace").partition("\n")[0]
         raise DataError(f"{name}: named DBN but holds text ({first!r}). Name it .csv if it is CSV.")
-
-
-def only_schema(files: Sequence[DbnFile], schema: str | None) -> tuple[list[DbnFile], list[SourceFile]]:
-    """DBN files of one schema, and an account of the others.
-
-    Raises:
-        DataError: several schemas and none asked for, or the one asked for is not there.
-    """
-    found = sorted({str(file.header.schema) for file in files})
-    if schema is None and len(found) > 1:
-        raise DataError(
-            f"several bar lengths: {', '.join(f'{name} in {_names(files, name)}' for name in found)}. "
-            f"Choose one with --schema, for example --schema {found[0]}."
-        )
-    if schema is not None and found and schema not in found:
-        raise DataError(f"--schema {schema}: no such file; the DBN files hold {', '.join(found)}.")
-    chosen = [file for file in files if schema in (None, file.header.schema)]
-    rest = [
-        left_out(file.source.path.name, file.kind, file.header.schema, f"ignored: --schema {schema} was asked for")
-        for file in files
-        if file not in chosen
-    ]
-    for file in chosen:
-        if not file.header.mappings:
-            raise DataError(
-                f"{file.source.path.name}: the header has no symbol mappings (request for {_requested(file)}), so "
-                "records cannot be told apart. Download named symbols, such as ES.FUT with stype_in parent."
-            )
-    return chosen, rest
-
-
-def _requested(file: DbnFile) -> str:
-    return ", ".join(file.header.symbols[:4]) or "no symbols, as in a live recording"
-
-
-def _names(files: Sequence[DbnFile], schema: str) -> str:
-    names = [file.source.path.name for file in files if file.header.schema == schema]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
