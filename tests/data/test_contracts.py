@@ -11,11 +11,11 @@ from tidewalk.data.contracts import (
     KNOWN_ROOTS,
     MONTH_CODES,
     ContractMonth,
-    expiry_date,
     parse_contract,
     root_of,
     spec_for,
 )
+from tidewalk.data.sessions import RULES
 
 DATE = datetime.date
 
@@ -51,16 +51,29 @@ def test_known_specs(root, tick_e9, multiplier, tick_value_usd, commission_usd):
 
 
 def test_specs_agree_with_an_independent_table(shared_data):
+    """LEAN gives farm products in dollars; `price_magnifier` says by how much the exchange's quotes are larger."""
     table = polars.read_csv(
         shared_data / "reference" / "lean_symbol_properties_futures.csv", infer_schema=False, truncate_ragged_lines=True
     )
-    exchanges = ["cme", "cbot", "nymex", "comex"]
+    exchanges = ["cme", "cbot", "nymex", "comex", "cfe", "eurex"]
     rows = {row["symbol"]: row for row in table.filter(polars.col("market").is_in(exchanges)).to_dicts()}
-    for spec in map(spec_for, KNOWN_ROOTS):
+    compared = [spec for spec in map(spec_for, KNOWN_ROOTS) if spec.root in rows]
+    assert {spec.root for spec in map(spec_for, KNOWN_ROOTS)} - {spec.root for spec in compared} == {"SR3"}
+    for spec in compared:
         row = rows[spec.root]
-        assert spec.multiplier == float(row["contract_multiplier"]), spec.root
-        assert spec.tick_e9 == round(float(row["minimum_price_variation"]) * 1e9), spec.root
+        magnifier = float(row["price_magnifier"] or 1)
+        assert spec.multiplier == float(row["contract_multiplier"]) / magnifier, spec.root
+        assert spec.tick_e9 == round(float(row["minimum_price_variation"]) * magnifier * 1e9), spec.root
         assert spec.exchange.lower() == row["market"], spec.root
+        assert spec.currency == row["quote_currency"], spec.root
+
+
+def test_every_known_root_has_a_session_rule_and_usual_months():
+    for spec in map(spec_for, KNOWN_ROOTS):
+        assert spec.sessions in RULES, spec.root
+        assert spec.months, spec.root
+        assert set(spec.months) <= set(MONTH_CODES), spec.root
+        assert spec.group, spec.root
 
 
 def test_overrides_replace_one_value_each():
@@ -72,7 +85,7 @@ def test_overrides_replace_one_value_each():
 
 
 def test_unknown_root_with_tick_and_multiplier_trades_utc_days():
-    spec = spec_for("FDAX", tick=0.5, multiplier=25)
+    spec = spec_for("FGBX", tick=0.5, multiplier=25)
     assert (spec.tick_e9, spec.tick_value_usd, spec.sessions, spec.currency) == (500_000_000, 12.5, "utc-day", "USD")
 
 
@@ -136,6 +149,15 @@ def test_decimal_ticks_are_exact_integers():
         ("NQH4", "NQ"),
         ("ZNM5", "ZN"),
         ("es.fut", "es"),
+        ("FU2305", "FU"),
+        ("RB2305", "RB-CN"),  # steel in Shanghai; RB is gasoline
+        ("RU2009", "RU"),
+        ("MA305", "MA"),
+        ("rb2305", "rb"),
+        ("m2305", "m"),
+        ("ESU2009", "ES"),
+        ("ESZ3-ESH4", "ESZ3-ESH4"),
+        ("ES2405X", "ES2405X"),
     ],
 )
 def test_root_of_every_symbol_form(symbol, root):
@@ -159,6 +181,10 @@ def test_root_of_every_symbol_form(symbol, root):
         ("ESZ24", DATE(2014, 1, 1), 2024, 12),
         ("ESZ98", DATE(2001, 1, 1), 1998, 12),
         ("ESZ2024", DATE(2014, 1, 1), 2024, 12),
+        ("FU2305", DATE(2023, 3, 8), 2023, 5),
+        ("RU2009", DATE(2020, 3, 8), 2020, 9),
+        ("MA305", DATE(2023, 3, 8), 2023, 5),
+        ("MA305", DATE(2023, 7, 3), 2033, 5),
     ],
 )
 def test_delivery_month_of_a_code(code, on, year, month):
@@ -167,7 +193,25 @@ def test_delivery_month_of_a_code(code, on, year, month):
 
 @pytest.mark.parametrize(
     "code",
-    ["ESZ3-ESH4", "ES:BF H4-M4-U4", "UD:1V: GN 2301", "ES", "ES.c.0", "ESH1 C3000", "", "M2K", "ESY4", "esz4", "AAPL"],
+    [
+        "ESZ3-ESH4",
+        "ES:BF H4-M4-U4",
+        "UD:1V: GN 2301",
+        "ES",
+        "ES.c.0",
+        "ESH1 C3000",
+        "",
+        "M2K",
+        "ESY4",
+        "esz4",
+        "AAPL",
+        "ESZ2304",
+        "FU2313",
+        "FU2300",
+        "ES:DF Z3-H4",
+        "ESH4-ESM4",
+        "UD:U$: VT 0630923",
+    ],
 )
 def test_anything_but_an_outright_has_no_delivery_month(code):
     assert parse_contract(code, DATE(2024, 1, 2)) is None
@@ -179,38 +223,3 @@ def test_one_digit_names_the_month_that_was_meant(on, months_ahead):
     year, month = divmod(on.year * 12 + on.month - 1 + months_ahead, 12)
     meant = ContractMonth("CL", year, month + 1)
     assert parse_contract(f"CL{MONTH_CODES[month]}{year % 10}", on) == meant
-
-
-@pytest.mark.parametrize(
-    ("contract", "expiry"),
-    [
-        # Listed last trading days: CME Group product calendars and data with a known last bar.
-        (ContractMonth("ES", 2013, 12), DATE(2013, 12, 20)),
-        (ContractMonth("ES", 2024, 3), DATE(2024, 3, 15)),
-        (ContractMonth("ES", 2025, 12), DATE(2025, 12, 19)),
-        (ContractMonth("ES", 2008, 3), DATE(2008, 3, 20)),  # third Friday was Good Friday
-        (ContractMonth("MNQ", 2026, 6), DATE(2026, 6, 18)),  # third Friday is Juneteenth
-        (ContractMonth("CL", 2020, 5), DATE(2020, 4, 21)),  # the day after the negative settlement
-        (ContractMonth("CL", 2024, 1), DATE(2023, 12, 19)),  # the 25th is Christmas
-        (ContractMonth("MCL", 2020, 5), DATE(2020, 4, 20)),
-        (ContractMonth("NG", 2024, 1), DATE(2023, 12, 27)),
-        (ContractMonth("GC", 2024, 2), DATE(2024, 2, 27)),
-        (ContractMonth("ZN", 2024, 3), DATE(2024, 3, 19)),
-        (ContractMonth("ZF", 2024, 3), DATE(2024, 3, 28)),  # the 29th was Good Friday
-        (ContractMonth("6E", 2024, 3), DATE(2024, 3, 18)),
-        (ContractMonth("6C", 2024, 3), DATE(2024, 3, 19)),
-        (ContractMonth("BTC", 2024, 3), DATE(2024, 3, 28)),
-        (ContractMonth("XX", 2024, 12), DATE(2024, 12, 31)),
-    ],
-)
-def test_scheduled_expiry(contract, expiry):
-    assert expiry_date(contract) == expiry
-
-
-def test_expiries_agree_with_an_independent_roll_calendar(shared_data):
-    """LEAN's ES map file, rule 0 "last trading day", 2009 to 2023: each contract is mapped until the day before it."""
-    lines = (shared_data / "lean" / "es_map_file.csv").read_text().splitlines()
-    mapped_until = [datetime.datetime.strptime(line[:8], "%Y%m%d").date() for line in lines if line.endswith(",0")]
-    assert len(mapped_until) == 55
-    for day in mapped_until:
-        assert expiry_date(ContractMonth("ES", day.year, day.month)) == day + datetime.timedelta(days=1)

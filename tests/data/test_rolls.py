@@ -1,65 +1,20 @@
 import dataclasses
 import datetime
-from collections.abc import Mapping
+import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.contract_tables import DATE, DAY_NS, E9, EPOCH, HOUR_NS, SPEC, by_hand, days_of, loaded, points, table
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.bars import BarTable, Loaded
 from tidewalk.data.contracts import spec_for
 from tidewalk.data.load import DataConfig, load_bars
-from tidewalk.data.rolls import FrontSeries, front_series
-
-DATE = datetime.date
-EPOCH = DATE(1970, 1, 1)
-HOUR_NS = 3_600_000_000_000
-DAY_NS = 24 * HOUR_NS
-E9 = 1_000_000_000
-SPEC = dataclasses.replace(spec_for("ES"), sessions="utc-day")  # sessions that can be written by hand
+from tidewalk.data.rolls import FrontSeries, basis_e9, front_series
 
 MON, TUE, WED, THU, FRI = (DATE(2024, 3, 11 + i) for i in range(5))  # ESH4 expires on this Friday
-
-
-def table(contract: str, sessions: Mapping[datetime.date, tuple], *, has_volume: bool = True) -> BarTable:
-    """Hourly bars from 10:00 on: per session its volume and then the open of each bar; closes are one above."""
-    stamps, opens, volumes = [], [], []
-    for date, (volume, *session_opens) in sessions.items():
-        for i, open_ in enumerate(session_opens):
-            stamps.append((date - EPOCH).days * DAY_NS + (10 + i) * HOUR_NS)
-            opens.append(open_)
-            volumes.append(volume / len(session_opens))
-    open_e9 = np.round(np.array(opens) * E9).astype(np.int64)
-    ts_ns = np.array(stamps, np.int64)
-    return BarTable(
-        contract=contract,
-        instrument_id=1,
-        interval_ns=HOUR_NS,
-        ts_ns=ts_ns,
-        known_ns=ts_ns + HOUR_NS,
-        open_e9=open_e9,
-        high_e9=open_e9 + 2 * E9,
-        low_e9=open_e9 - E9,
-        close_e9=open_e9 + E9,
-        volume=np.array(volumes, np.float64),
-        has_volume=has_volume,
-    )
-
-
-def loaded(*tables: BarTable, symbology: str = "parent") -> Loaded:
-    return Loaded("ES.FUT", "ES", symbology, tables, (), (), (), "0" * 64)
-
-
-def days_of(front: FrontSeries) -> dict[datetime.date, str]:
-    """Front contract per session."""
-    days = [EPOCH + datetime.timedelta(days=day) for day in front.trade_day.tolist()]
-    return {day: front.contracts[i] for day, i in zip(days, front.contract_id.tolist(), strict=True)}
-
-
-def points(prices_e9) -> list[float]:
-    return [price / E9 for price in prices_e9.tolist()]
 
 
 def crossing_on_wednesday() -> tuple[BarTable, BarTable]:
@@ -272,11 +227,12 @@ def test_calendar_rule_leaves_a_contract_days_before_its_expiry():
 
 def test_calendar_rule_skips_months_that_do_not_trade():
     gold = dataclasses.replace(spec_for("GC"), sessions="utc-day")  # GCG4 expires on 2024-02-27
-    near = table("GCG4", {DATE(2024, 2, 19): (9, 2000), DATE(2024, 2, 20): (9, 2001)})
-    serial = table("GCH4", {DATE(2024, 2, 19): (1, 2010), DATE(2024, 2, 20): (1, 2011)})
-    next_ = table("GCJ4", {DATE(2024, 2, 19): (5, 2020), DATE(2024, 2, 20): (5, 2021)})
-    front = front_series(loaded(near, serial, next_), gold, "calendar:7")
+    near = table("GCG4", {DATE(2024, 1, 16): (9, 2000), DATE(2024, 1, 18): (9, 2001)})
+    serial = table("GCH4", {DATE(2024, 1, 16): (1, 2010), DATE(2024, 1, 18): (1, 2011)})
+    next_ = table("GCJ4", {DATE(2024, 1, 16): (5, 2020), DATE(2024, 1, 18): (5, 2021)})
+    front = front_series(loaded(near, serial, next_), gold, "calendar:40")
     assert front.contracts == ("GCG4", "GCJ4")
+    assert front.rolls[0].reason == "calendar"
 
 
 def test_calendar_rule_needs_delivery_months():
@@ -325,7 +281,8 @@ def test_table_rule_names_a_missing_file(tmp_path):
 @pytest.mark.parametrize(
     ("rule", "facts"),
     [
-        ("open-interest", ("statistics schema", "--roll volume", "--roll table:FILE")),
+        ("open-interests", ("'open-interests'", "did you mean open-interest?")),
+        ("calendar:99999", ("calendar:N",)),
         ("volum", ("'volum'", "did you mean volume?", "calendar:N", "table:FILE")),
         ("calendar", ("'calendar'", "calendar:N")),
         ("calendar:soon", ("calendar:N",)),
@@ -354,9 +311,9 @@ def test_bars_outside_the_sessions_are_kept_and_reported():
     stray = dataclasses.replace(bar, ts_ns=np.array([friday_evening]), known_ns=np.array([friday_evening + HOUR_NS]))
     front = front_series(loaded(stray, symbology="raw"), spec_for("ES"))
     assert front.trade_day.tolist() == [(MON - EPOCH).days]
-    assert front.notes == (
-        "1 bars lie outside the scheduled session hours and are kept, the first at 2024-03-08T23:00:00Z",
-    )
+    (finding,) = front.findings
+    assert (finding.defect, finding.count, finding.is_warning) == ("outside-session", 1, False)
+    assert "2024-03-08T23:00:00Z" in finding.text
 
 
 def test_issue_log_b13_negative_prices_are_prices():
@@ -469,3 +426,62 @@ def test_law_constant_shifts_of_a_contract_change_no_move(rows):
         lambda front: front.close_e9 - front.close_prev_e9,
     ):
         np.testing.assert_array_equal(move(one), move(two))
+
+
+# The shadow price.
+
+
+def shadow_e9(front: FrontSeries, name: str = "close") -> np.ndarray:
+    return getattr(front, f"{name}_e9") - basis_e9(front)
+
+
+def test_issue_log_b12_the_shadow_price_changes_by_what_the_contract_does():
+    # A difference of 76.5; the new contract falls by 1 from the session before the roll to that of the roll.
+    old = table("ESH4", {TUE: (900, 673.75), WED: (100, 672.75)})
+    new = table("ESM4", {TUE: (950, 750.25), WED: (900, 749.25), THU: (900, 752.25)})
+    front = front_series(loaded(old, new), SPEC)
+    assert points(front.close_e9) == [674.75, 750.25, 753.25]
+    assert points(basis_e9(front)) == [0.0, 76.5, 76.5]
+    assert points(shadow_e9(front)) == [674.75, 673.75, 676.75]
+    assert points(np.diff(shadow_e9(front)))[0] == -1.0
+
+
+def test_the_shadow_price_keeps_the_way_of_prices_below_zero():
+    bars = table("CLK0", {MON: (5, 18.27), TUE: (5, -37.63), WED: (5, 10.01)})
+    front = front_series(loaded(bars, symbology="raw"), by_hand("CL"))
+    assert points(np.diff(shadow_e9(front, "open"))) == [-55.9, 47.64]
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(volumes)
+def test_law_the_shadow_price_is_the_raw_one_less_a_constant_and_gains_what_a_holder_gains(rows):
+    front = front_series(market(rows), SPEC)
+    basis = basis_e9(front)
+    first_bars = np.flatnonzero(np.diff(front.contract_id, prepend=-1))
+    assert basis[0] == 0
+    for start, stop in itertools.pairwise([*first_bars.tolist(), len(basis)]):
+        assert np.unique(basis[start:stop]).size == 1
+    np.testing.assert_array_equal(np.diff(shadow_e9(front, "open")), front.exit_open_e9[1:] - front.open_e9[:-1])
+    assert np.all(np.abs(np.diff(shadow_e9(front, "open"))) < 20 * E9)  # contracts lie 100 points apart
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(volumes, st.integers(0, 7))
+def test_law_later_sessions_and_rolls_change_no_earlier_shadow_price(rows, last):
+    whole = front_series(market(rows), SPEC)
+    cut = [[volume if s <= last else None for s, volume in enumerate(row)] for row in rows]
+    kept = [row for row in cut if any(volume is not None for volume in row)]
+    if len(kept) < len(rows):
+        return  # contracts that only later begin: another market
+    front = front_series(market(cut), SPEC)
+    np.testing.assert_array_equal(shadow_e9(front), shadow_e9(whole)[: len(front.ts_ns)])
+
+
+def test_recorded_spreads_are_those_of_the_front_and_only_where_all_contracts_have_them():
+    old, new = crossing_on_wednesday()
+    assert front_series(loaded(old, new), SPEC).open_spread_e9 is None
+    quoted = [
+        dataclasses.replace(t, open_spread_e9=np.arange(1, len(t.ts_ns) + 1) * n) for t, n in ((old, 1), (new, 100))
+    ]
+    assert front_series(loaded(*quoted), SPEC).open_spread_e9.tolist() == [1, 2, 3, 4, 500, 600, 700]
+    assert front_series(loaded(quoted[0], new), SPEC).open_spread_e9 is None

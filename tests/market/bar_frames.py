@@ -1,9 +1,12 @@
 """Frames of bars made by hand, with the columns that feature functions receive."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import polars as pl
+
+from tidewalk.data.bars import BarTable, Loaded
 
 MINUTE_NS = 60 * 10**9
 FIRST_DAY = 19_723  # Monday 2024-01-01
@@ -14,7 +17,7 @@ def bars_of(close: Any, **columns: Any) -> pl.DataFrame:
     """One-minute bars with given closes.
 
     Every column may be given. Otherwise: a bar opens at the close before it, its range is that of open and close, its
-    volume 10; all bars lie in one session of contract A, the first 40 days before its expiry.
+    volume 10; all bars lie in one session of contract A, the first 40 days before its expiry. Shadow prices follow.
     """
     close = np.asarray(close, float)
     length = len(close)
@@ -41,7 +44,15 @@ def bars_of(close: Any, **columns: Any) -> pl.DataFrame:
         "close_prev": close_prev,
         "days_to_expiry": (40 - session).astype(np.int64),
     }
-    return pl.DataFrame({name: columns.get(name, value) for name, value in made.items()})
+    frame = pl.DataFrame({name: columns.get(name, value) for name, value in made.items()})
+    return frame if "close_adj" in columns else with_shadow(frame)
+
+
+def with_shadow(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with shadow prices whose closes change by close less close before, anchored at the first bar."""
+    close, close_prev = frame["close"].to_numpy(), frame["close_prev"].to_numpy()
+    basis = np.concatenate([[0.0], np.cumsum(close_prev[1:] - close[:-1])])
+    return frame.with_columns((pl.col(name) - basis).alias(f"{name}_adj") for name in ("open", "high", "low", "close"))
 
 
 def random_bars(seed: int, length: int, *, session_bars: int = 50, tick: float = 0.25) -> pl.DataFrame:
@@ -63,3 +74,34 @@ def random_bars(seed: int, length: int, *, session_bars: int = 50, tick: float =
         volume=(rng.integers(0, 500, length) * (rng.random(length) < 0.9)).astype(float),
         session=session,
     )
+
+
+def table(contract: str, ts_ns: list[int], close: list[float], volume: float) -> BarTable:
+    """Minutes with these closes; each bar opens a tick below its close and is 2.25 wide."""
+    close_e9 = np.array([round(price * 1e9) for price in close])
+    open_e9 = close_e9 - 250_000_000
+    ts = np.array(ts_ns, np.int64)
+    return BarTable(
+        contract, 1, 60 * 10**9, ts, ts + 60 * 10**9, open_e9, close_e9 + 10**9, open_e9 - 10**9, close_e9,
+        np.full(len(close), volume), has_volume=True,
+    )  # fmt: skip
+
+
+def minutes(first: str, count: int) -> list[int]:
+    """UTC starts of so many minutes in a row."""
+    start = int(np.datetime64(first, "ns").astype(np.int64))
+    return [start + i * 60 * 10**9 for i in range(count)]
+
+
+def rolling(basis: float) -> Loaded:
+    """ESZ3 and ESH4 on eight days with one walk; the new contract lies `basis` higher and takes over on the fifth."""
+    rng = np.random.default_rng(5)
+    days = [f"2023-12-{day:02d}T15:00" for day in (4, 5, 6, 7, 8, 11, 12, 13)]
+    ts_ns = [stamp for day in days for stamp in minutes(day, 60)]
+    close = 4600 + 0.25 * np.cumsum(rng.integers(-4, 5, len(ts_ns)))
+    volumes = np.repeat([[100.0] * 4 + [10.0] * 4, [10.0] * 3 + [100.0] * 5], 60, axis=1)
+    tables = tuple(
+        dataclasses.replace(table(code, ts_ns, [float(price) for price in close + level], 1.0), volume=volume)
+        for code, level, volume in zip(("ESZ3", "ESH4"), (0.0, basis), volumes, strict=True)
+    )
+    return Loaded("ES.FUT", "ES", "parent", tables, (), (), "f")

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from market.bar_frames import SESSION_MINUTES, bars_of, random_bars
-from tidewalk.data.bars import BarTable, Loaded
+from market.bar_frames import SESSION_MINUTES, bars_of, minutes, random_bars, rolling, table, with_shadow
+from tidewalk.data.bars import Loaded
 from tidewalk.data.contracts import spec_for
 from tidewalk.data.rolls import FrontSeries, front_series
-from tidewalk.market.features import FEATURES, LIMIT, WARM_UP_BARS, bars_frame, build_default
+from tidewalk.market import features
+from tidewalk.market.features import FEATURES, LIMIT, WARM_UP_BARS, bars_frame, build_default, chunks
 
 UNIT_COLUMNS = (
     "ret_1", "ret_prev", "ret_5", "ret_15", "ret_60", "ret_240", "ret_session", "gap", "range", "vwap_gap", "macd",
@@ -310,7 +311,9 @@ odd_futures: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "another market": lambda late: late.with_columns((pl.col(name) * 3 - 1000).alias(name) for name in PRICES),
     "none": lambda late: late.head(0),
 }
-PRICES = ("open", "high", "low", "close", "close_prev", "volume")
+RAW = ("open", "high", "low", "close", "close_prev")
+ADJUSTED = ("open_adj", "high_adj", "low_adj", "close_adj")
+PRICES = (*RAW, *ADJUSTED, "volume")
 
 
 @settings(max_examples=40)
@@ -336,7 +339,7 @@ def test_no_row_sees_the_bars_after_it(seed: int, length: int, session_bars: int
 )
 def test_neither_unit_nor_level_of_the_price_shows(seed: int, factor: float, shift: float) -> None:
     bars = random_bars(seed, 300)
-    moved = bars.with_columns((pl.col(name) * factor + shift * factor) for name in PRICES[:5])
+    moved = bars.with_columns((pl.col(name) * factor + shift * factor) for name in (*RAW, *ADJUSTED))
     np.testing.assert_allclose(built(moved), built(bars), rtol=1e-6, atol=1e-6)
 
 
@@ -353,10 +356,57 @@ def test_a_roll_does_not_show(seed: int, roll: int, basis: float) -> None:
     whole = random_bars(seed, 300)
     is_new = pl.int_range(300) >= roll
     rolled = whole.with_columns(
-        *(pl.col(name) + pl.when(is_new).then(basis).otherwise(0.0) for name in PRICES[:5]),
+        *(pl.col(name) + pl.when(is_new).then(basis).otherwise(0.0) for name in RAW),
         contract=pl.when(is_new).then(pl.lit("B")).otherwise(pl.lit("A")),
     )
     np.testing.assert_allclose(built(rolled), built(whole), rtol=1e-7, atol=1e-7)
+
+
+@given(seed=st.integers(0, 10_000), anchor=st.floats(-1e6, 1e6), session_bars=st.sampled_from([1, 13, 100]))
+@settings(max_examples=25)
+def test_where_the_shadow_price_is_anchored_does_not_show(seed: int, anchor: float, session_bars: int) -> None:
+    bars = random_bars(seed, 300, session_bars=session_bars)
+    moved = bars.with_columns((pl.col(name) + anchor) for name in ADJUSTED)
+    np.testing.assert_allclose(built(moved), built(bars), rtol=1e-7, atol=1e-7)
+
+
+def test_features_reach_over_a_roll_on_the_shadow_price_whatever_the_basis() -> None:
+    """Two markets that differ in the level of their second contract alone, by the real preparation of a front."""
+    rows = {basis: built(bars_frame(front_series(rolling(basis), spec_for("ES")))) for basis in (0.0, 40.0, -3000.0)}
+    np.testing.assert_allclose(rows[40.0], rows[0.0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(rows[-3000.0], rows[0.0], rtol=1e-9, atol=1e-9)
+
+
+def test_a_later_roll_changes_no_earlier_feature() -> None:
+    front = front_series(rolling(40.0), spec_for("ES"))
+    row = int(np.searchsorted(front.ts_ns, front.rolls[0].ts_ns))
+    alone = front_series(dataclasses.replace(rolling(40.0), tables=rolling(40.0).tables[:1]), spec_for("ES"))
+    assert 100 < row < len(alone.ts_ns)
+    np.testing.assert_array_equal(built(bars_frame(front))[:row], built(bars_frame(alone))[:row])
+
+
+def test_features_made_run_by_run_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the precision of a double, although every run begins from nothing 48,000 bars before it."""
+    monkeypatch.setattr(features, "CHUNK_BARS", 30_000)
+    bars = random_bars(3, 130_000, session_bars=1380)
+    runs = chunks(bars["session"].to_physical().to_numpy())
+    assert [start for _, start, _ in runs] == [0, 30_360, 60_720, 91_080, 121_440]
+    assert runs[-1] == (121_440 - 48_000, 121_440, 130_000)
+    parts = [build_default(bars[needed:stop])[start - needed :] for needed, start, stop in runs]
+    np.testing.assert_allclose(pl.concat(parts).to_numpy(), built(bars), rtol=1e-9, atol=1e-9)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 100), st.integers(0, 60))
+def test_runs_cover_all_bars_cut_no_session_and_know_no_later_bar(sizes: list[int], length: int, less: int) -> None:
+    trade_day = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "CHUNK_BARS", length)
+        runs = chunks(trade_day)
+        earlier = chunks(trade_day[: max(1, len(trade_day) - less)])
+    assert [runs[0][1], *(stop for _, _, stop in runs)] == [*(start for _, start, _ in runs), len(trade_day)]
+    opens = {0, *(np.flatnonzero(np.diff(trade_day)) + 1).tolist()}
+    assert all(start in opens and needed <= start < stop for needed, start, stop in runs)
+    assert [start for _, start, _ in earlier] == [start for _, start, _ in runs][: len(earlier)]
 
 
 def flat(length: int = 400) -> pl.DataFrame:
@@ -404,7 +454,7 @@ odd_markets: dict[str, Callable[[], pl.DataFrame]] = {
     "huge jump": lambda: bars_of([100.0] * 50 + [1e9] * 50),
     "huge prices": lambda: random_bars(1, 400, tick=1e7),
     "tiny prices": lambda: random_bars(1, 400, tick=1e-9),
-    "closes only": lambda: (lambda b: b.with_columns(open="close", high="close", low="close"))(random_bars(1, 400)),
+    "closes only": lambda: with_shadow(random_bars(1, 400).with_columns(open="close", high="close", low="close")),
     "no contract": lambda: random_bars(1, 400).with_columns(days_to_expiry=None),
 }
 
@@ -452,27 +502,12 @@ def test_the_past_fades() -> None:
 # The frame.
 
 
-def table(contract: str, ts_ns: list[int], close: list[float], volume: float) -> BarTable:
-    close_e9 = np.array([round(price * 1e9) for price in close])
-    open_e9 = close_e9 - 250_000_000
-    ts = np.array(ts_ns, np.int64)
-    return BarTable(
-        contract, 1, 60 * 10**9, ts, ts + 60 * 10**9, open_e9, close_e9 + 10**9, open_e9 - 10**9, close_e9,
-        np.full(len(close), volume), has_volume=True,
-    )  # fmt: skip
-
-
-def minutes(first: str, count: int) -> list[int]:
-    start = int(np.datetime64(first, "ns").astype(np.int64))
-    return [start + i * 60 * 10**9 for i in range(count)]
-
-
 def two_contracts() -> FrontSeries:
     """ESZ3 trades more on 2023-12-11; the next session is ESH4's, though ESH4 had bars before."""
     first, second = minutes("2023-12-11T15:00", 3), minutes("2023-12-12T15:00", 3)
     old = table("ESZ3", first + second, [4600.0, 4601.0, 4602.0, 4603.0, 4604.0, 4605.0], 10.0)
     new = table("ESH4", first + second, [4650.0, 4651.0, 4652.0, 4653.5, 4654.5, 4655.5], 20.0)
-    loaded = Loaded("ES.FUT", "ES", "parent", (old, new), (), (), (), "f")
+    loaded = Loaded("ES.FUT", "ES", "parent", (old, new), (), (), "f")
     return front_series(loaded, spec_for("ES"))
 
 
@@ -481,7 +516,7 @@ def test_the_frame_has_the_columns_it_promises() -> None:
     frame = bars_frame(series)
     assert frame.columns == [
         "ts", "known_at", "open", "high", "low", "close", "volume", "contract", "session", "minute_of_session",
-        "minutes_to_close", "close_prev", "days_to_expiry",
+        "minutes_to_close", "close_prev", "days_to_expiry", "open_adj", "high_adj", "low_adj", "close_adj",
     ]  # fmt: skip
     assert frame.schema["ts"] == frame.schema["known_at"] == pl.Datetime("ns", "UTC")
     assert frame.schema["session"] == pl.Date
@@ -503,3 +538,14 @@ def test_the_frame_has_the_columns_it_promises() -> None:
 def test_days_to_expiry_are_null_where_no_contract_is_named() -> None:
     series = dataclasses.replace(two_contracts(), expiry_day=(None, 19_797))
     assert bars_frame(series)["days_to_expiry"].to_list() == [None] * 3 + [94] * 3
+
+
+def test_shadow_prices_of_the_frame_are_continuous_over_the_roll() -> None:
+    series = two_contracts()
+    frame = bars_frame(series)
+    # On 2023-12-12 at 15:00 ESZ3 opens at 4602.75 and ESH4 at 4653.25: a basis of 50.5.
+    assert (series.rolls[0].exit_e9, series.rolls[0].entry_e9) == (4_602_750_000_000, 4_653_250_000_000)
+    assert frame["close_adj"].to_list() == [4600, 4601, 4602, 4603, 4604, 4605]
+    for name in ("open", "high", "low", "close"):
+        assert (frame[name] - frame[f"{name}_adj"]).to_list() == [0] * 3 + [50.5] * 3
+    assert bars_frame(series, slice(2, 5)).equals(frame[2:5])

@@ -8,9 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from market.bar_frames import bars_of, random_bars
+from market.bar_frames import bars_of, random_bars, rolling
 from tidewalk.core.errors import ConfigError, DataError
-from tidewalk.market.features import FEATURES, WARM_UP_BARS, build_default
+from tidewalk.data.contracts import spec_for
+from tidewalk.data.rolls import front_series
+from tidewalk.market.features import FEATURES, WARM_UP_BARS, bars_frame, build_default
 from tidewalk.market.user_features import build_features, load_builder
 
 Columns = dict[str, pl.Expr]
@@ -298,6 +300,58 @@ def test_a_recursive_filter_in_plain_python_is_accepted() -> None:
         return pl.DataFrame({"x": out})
 
     assert build_features(bars(), build)[0] == ("x",)
+
+
+# The level of shadow prices.
+
+shadow = pl.col("close_adj")
+anchored: dict[str, pl.Expr] = {
+    "level": shadow,
+    "percent change": shadow / shadow.shift(1).fill_null(1.0) - 1,
+    "logarithm": (shadow + 1e4).log(),
+    "difference of shadow and raw": shadow - close,
+    "threshold": (shadow > 400).cast(pl.Float64),
+    "sum": shadow.cum_sum(),
+    "product": shadow.diff().fill_null(0.0) * shadow,
+}
+free: dict[str, pl.Expr] = {
+    "difference": shadow.diff().fill_null(0.0),
+    "z-score": ((shadow - shadow.rolling_mean(100)) / shadow.rolling_std(100)).fill_nan(0.0),
+    "mean": shadow - shadow.ewm_mean(span=900),
+    "channel": (shadow - shadow.rolling_min(50)) / (shadow.rolling_max(50) - shadow.rolling_min(50) + 1.0),
+    "range": pl.col("high_adj") - pl.col("low_adj"),
+    "session": shadow - pl.col("open_adj").first().over("session"),
+    "expanding": shadow - shadow.cum_sum() / (pl.int_range(pl.len()) + 1),
+}
+
+
+@pytest.mark.parametrize("name", anchored)
+def test_a_feature_of_the_level_of_a_shadow_price_is_refused_by_name(name: str) -> None:
+    with pytest.raises(DataError, match=r"Feature 'x' depends on the level of an adjusted price: .* use differences"):
+        build_features(bars(), select(good=close - pl.col("close_prev"), x=anchored[name]))
+
+
+@pytest.mark.parametrize("name", free)
+def test_a_feature_of_differences_of_a_shadow_price_is_accepted(name: str) -> None:
+    assert build_features(bars(), select(x=free[name]))[0] == ("x",)
+
+
+def test_a_leak_through_a_shadow_price_is_refused() -> None:
+    with pytest.raises(DataError, match="'x' sees the future"):
+        build_features(bars(), select(x=shadow.shift(-1).fill_null(0.0) - shadow))
+    unseen_by_cuts = pl.when(pl.int_range(pl.len()) < 800).then(shadow.shift(-6) - shadow).otherwise(0.0)
+    with pytest.raises(DataError, match=r"'x' sees the future: .* are replaced by others"):
+        build_features(bars(), select(x=unseen_by_cuts))
+
+
+def test_default_features_of_a_front_are_those_of_its_frame() -> None:
+    front = front_series(rolling(40.0), spec_for("ES"))
+    names, values, first = build_features(front, None)
+    again = build_features(bars_frame(front), None)
+    np.testing.assert_array_equal(values, again[1])
+    assert (names, first) == (again[0], again[2])
+    mine = build_features(front, select(x=shadow.diff().fill_null(0.0)))
+    np.testing.assert_array_equal(mine[1], build_features(bars_frame(front), select(x=shadow.diff().fill_null(0.0)))[1])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])

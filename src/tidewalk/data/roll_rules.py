@@ -2,26 +2,42 @@
 
 A rule sees trading per contract and session, and for session s only what is known before it opens, with one exception
 that no trader can get around: a contract without any bar in session s cannot be held or entered in it.
+
+Laws of every rule:
+
+* the front only goes forward: once left, a contract never comes back, and the first crossing counts, however often
+  the volumes cross again;
+* no contract is held over the close of a session after its last safe day (`tidewalk.data.expiries.last_safe_date`);
+  where no other has bars then, the session is left out;
+* the usual delivery months go before serial ones, which are entered only where no usual one has bars.
 """
 
-import csv
-import datetime
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import ConfigError, did_you_mean
-from tidewalk.data.bars import BarTable
-from tidewalk.data.contracts import MONTH_CODES, ContractMonth, ContractSpec, expiry_date, parse_contract
+from tidewalk.data.bars import BarTable, OpenInterest
+from tidewalk.data.quality import Finding
 from tidewalk.data.sessions import SessionColumns
+from tidewalk.data.terms import NEVER, Terms, date_of
 
-RULES = ("volume", "calendar:N", "table:FILE")
+RULES = ("volume", "open-interest", "calendar:N", "table:FILE")
 """Roll rules understood here."""
 
-_EPOCH = datetime.date(1970, 1, 1)
-_DAY_NS = 86_400_000_000_000
+REACH = 2
+"""Usual delivery months after the front that are expected to follow it (gold goes from August to December)."""
+PATIENCE = 3
+"""Sessions in a row that an unexpected crossing, or absence, of a contract must last before it is believed."""
+NORMAL_SESSIONS = 5
+"""Sessions whose median says how much a contract trades usually."""
+
+_UNKNOWN_FRAC = 0.25
+_MINUTE_NS = 60_000_000_000
+_STALE_NS = 10 * 86_400_000_000_000
+"""Open interest published longer ago than this is no longer known: a hole in the data, or the code a decade ago."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +46,8 @@ class Activity:
 
     session_day: NDArray[np.int32]
     """[S] trade dates on which any contract has a bar."""
+    open_ns: NDArray[np.int64]
+    """[S] UTC moment at which the session opens: as scheduled, or its first bar where that is earlier."""
     volume: NDArray[np.float64]
     """[C, S]."""
     has_bars: NDArray[np.bool_]
@@ -41,192 +59,223 @@ class FrontChoice:
     """Front contract per session."""
 
     front: NDArray[np.int64]
-    """[S] contract index, -1 where the front contract has no bars."""
+    """[S] contract index, -1 where no contract can be held."""
     reasons: dict[int, str]
     """Why the contract changed, by session index."""
 
 
 def parse_rule(rule: str) -> tuple[str, str]:
-    """Name and argument of a rule such as "calendar:8"; the argument of "volume" is empty.
+    """Name and argument of a rule such as "calendar:8"; the argument of "volume" and "open-interest" is empty.
 
     Raises:
-        ConfigError: unknown rule, or "open-interest", which needs data that are not read.
+        ConfigError: unknown rule.
     """
     name, _, argument = rule.partition(":")
-    if rule == "volume" or (name == "table" and argument):
+    if rule in ("volume", "open-interest") or (name == "table" and argument):
         return name, argument
-    if name == "calendar" and argument.isdecimal():
+    if name == "calendar" and argument.isdecimal() and argument.isascii() and len(argument) < 5:
         return name, argument
-    if name == "open-interest":
-        raise ConfigError(
-            "--roll open-interest needs open interest per contract (Databento's statistics schema), which is not read: "
-            "use --roll volume, which follows the same migration, or --roll table:FILE with dates of your own"
-        )
     raise ConfigError(f"--roll {rule!r} is not known{did_you_mean(rule, RULES)}: use one of {', '.join(RULES)}")
 
 
 def activity_of(tables: tuple[BarTable, ...], columns: tuple[SessionColumns, ...]) -> Activity:
     """Volume and presence of every contract in every session in which any of them has a bar."""
-    session_day = np.unique(np.concatenate([np.unique(column.trade_day) for column in columns]))
+    starts = [np.flatnonzero(np.diff(column.trade_day, prepend=np.int32(-(2**31)))) for column in columns]
+    days = [column.trade_day[start] for column, start in zip(columns, starts, strict=True)]
+    session_day = np.unique(np.concatenate(days))
     volume = np.zeros((len(tables), session_day.size))
     has_bars = np.zeros(volume.shape, np.bool_)
+    open_ns = np.full(session_day.size, np.iinfo(np.int64).max)
     for i, (table, column) in enumerate(zip(tables, columns, strict=True)):
-        session = np.searchsorted(session_day, column.trade_day)
-        volume[i] = np.bincount(session, weights=table.volume, minlength=session_day.size)
+        session = np.searchsorted(session_day, days[i])
+        volume[i, session] = np.add.reduceat(table.volume, starts[i])
         has_bars[i, session] = True
-    return Activity(session_day, volume, has_bars)
+        since_open_ns = column.minute_of_session[starts[i]].astype(np.int64) * _MINUTE_NS
+        open_ns[session] = np.minimum(open_ns[session], table.ts_ns[starts[i]] - since_open_ns)
+    return Activity(session_day, open_ns, volume, has_bars)
 
 
-def choose(
-    name: str, argument: str, tables: tuple[BarTable, ...], spec: ContractSpec, activity: Activity
-) -> FrontChoice:
-    """Front contract of every session under a rule from `parse_rule`.
+def known_open_interest(
+    tables: tuple[BarTable, ...], published: tuple[OpenInterest, ...], activity: Activity
+) -> NDArray[np.float64]:
+    """Open interest of every contract as known when each session opens, `[C, S]`; NaN where nothing recent is."""
+    known = np.full(activity.volume.shape, np.nan)
+    for i, table in enumerate(tables):
+        entries = [entry for entry in published if entry.contract == table.contract and len(entry.lots)]
+        if not entries:
+            continue
+        known_ns = np.concatenate([entry.known_ns for entry in entries])
+        trade_day = np.concatenate([entry.trade_day for entry in entries])
+        lots = np.concatenate([entry.lots for entry in entries])
+        # Published together, the count of the later day is the one that is meant.
+        order = np.lexsort((trade_day, known_ns))
+        row = np.searchsorted(known_ns[order], activity.open_ns, side="right") - 1
+        is_known = (row >= 0) & (activity.open_ns - known_ns[order][row] <= _STALE_NS)
+        known[i, is_known] = lots[order][row[is_known]]
+    return known
+
+
+def choose_by_activity(name: str, score: NDArray[np.float64], activity: Activity, terms: Terms) -> FrontChoice:
+    """Front of every session by what a contract has of something: volume or open interest.
+
+    The front is left for the usual delivery month of later expiry with the highest score, if that is strictly above the
+    front's own; the nearer expiry wins a tie. An unexpected crossing counts when it has lasted `PATIENCE` sessions, for
+    one busy day of a far contract, or one wrong count, is no migration. Expected is one of the next `REACH` usual
+    months, in the season before the front's last safe day or when the front trades less than half of its usual.
+
+    Args:
+        name: the rule, given as the reason of its rolls.
+        score: [C, S] known before the session opens; NaN where not known, which never crosses nor is crossed.
+        activity: trading of the contracts.
+        terms: their dates.
+    """
+
+    def rival(current: int, s: int, can_hold: NDArray[np.bool_]) -> int | None:
+        later = np.arange(current + 1, len(can_hold))
+        crossed = later[(score[later, s] > score[current, s]) & can_hold[later] & terms.is_usual[later]]
+        if not crossed.size:
+            return None
+        past = slice(s - PATIENCE + 1, s + 1)
+        lasted = (score[crossed, past] > score[current, past]).all(axis=1) & (s + 1 >= PATIENCE)
+        in_season = (
+            terms.safe_day[current] - activity.session_day[s] <= terms.season_days or not terms.is_scheduled[current]
+        )
+        expected = terms.place[crossed] <= terms.place[current] + REACH
+        believed = crossed[lasted | (expected & (in_season or _lost_trading(activity, current, s)))]
+        return int(believed[np.argmax(score[believed, s])]) if believed.size else None
+
+    return _walk(activity, terms, score, np.full(len(score), NEVER), rival, name)
+
+
+def _lost_trading(activity: Activity, current: int, s: int) -> bool:
+    """Whether the volume of the session before was less than half of what was usual before that.
+
+    A contract without any bar in that session says nothing: its bars may be missing.
+    """
+    before = activity.volume[current, max(s - 1 - NORMAL_SESSIONS, 0) : max(s - 1, 0)]
+    is_seen = before.size > 0 and bool(activity.has_bars[current, s - 1])
+    return is_seen and bool(activity.volume[current, s - 1] < np.median(before) / 2)
+
+
+def choose_by_calendar(activity: Activity, tables: tuple[BarTable, ...], terms: Terms, days_before: int) -> FrontChoice:
+    """Front of every session, left so many calendar days before the last trading day.
 
     Raises:
-        ConfigError: the rule needs delivery months the contracts do not name, or its file is unusable.
+        ConfigError: the contracts do not name their delivery months.
     """
-    if name == "volume":
-        return _choose_by_volume(activity)
-    if name == "calendar":
-        return _choose_by_calendar(activity, tables, spec, days_before=int(argument))
-    return _choose_by_table(activity, tables, Path(argument))
-
-
-def _first_true(mask: NDArray[np.bool_]) -> int | None:
-    return int(np.argmax(mask)) if mask.any() else None
-
-
-def _choose_by_volume(activity: Activity) -> FrontChoice:
-    volume, has_bars = activity.volume, activity.has_bars
-    front = np.full(activity.session_day.size, -1, np.int64)
-    reasons: dict[int, str] = {}
-    current = int(np.argmax(has_bars[:, 0]))
-    for s in range(front.size):
-        if s > 0:
-            rivals = np.where(has_bars[current + 1 :, s], volume[current + 1 :, s - 1], -1.0)
-            if rivals.size and rivals.max() > volume[current, s - 1]:
-                current, reasons[s] = current + 1 + int(np.argmax(rivals)), "volume"
-        if not has_bars[current, s] and (step := _first_true(has_bars[current + 1 :, s])) is not None:
-            current, reasons[s] = current + 1 + step, "expired"
-        if has_bars[current, s]:
-            front[s] = current
-    return FrontChoice(front, reasons)
-
-
-def _choose_by_calendar(
-    activity: Activity, tables: tuple[BarTable, ...], spec: ContractSpec, days_before: int
-) -> FrontChoice:
-    months = [_contract_month(table) for table in tables]
-    unnamed = [table.contract for table, month in zip(tables, months, strict=True) if month is None]
+    unnamed = [table.contract for table, day in zip(tables, terms.expiry_day, strict=True) if day is None]
     if unnamed:
         raise ConfigError(
             f"--roll calendar needs delivery months, but {unnamed[0]!r} names none: use --roll table:FILE"
         )
-    known = [month for month in months if month is not None]
-    leave_day = np.array([_day_number(expiry_date(month)) - days_before for month in known])
-    usual = np.array([not spec.months or MONTH_CODES[month.month - 1] in spec.months for month in known])
+    leave_day = np.array([day - days_before for day in terms.expiry_day if day is not None], np.int64)
+    flat = np.zeros(activity.volume.shape)
+    return _walk(activity, terms, flat, leave_day, lambda *_: None, "calendar")
+
+
+_Rival = Callable[[int, int, NDArray[np.bool_]], int | None]
+
+
+def _walk(
+    activity: Activity,
+    terms: Terms,
+    score: NDArray[np.float64],
+    leave_day: NDArray[np.int64],
+    rival: _Rival,
+    name: str,
+) -> FrontChoice:
+    """Front by session, forward only: a rival takes over, or the front has to be left.
+
+    It has to be left after its last safe day ("cap"), on the day the rule leaves it (`leave_day`, "calendar"), and when
+    it has no bars ("expired"). A contract absent out of season may come back: it is waited for, `PATIENCE` sessions.
+    """
     front = np.full(activity.session_day.size, -1, np.int64)
     reasons: dict[int, str] = {}
-    current = None
+    current, absent = -1, 0
     for s, day in enumerate(activity.session_day.tolist()):
         has_bars = activity.has_bars[:, s]
-        lasting = has_bars & usual & (leave_day > day)
-        if current is None:
-            current = int(np.argmax(lasting)) if lasting.any() else int(np.argmax(has_bars))
-        elif day >= leave_day[current] and (step := _first_true(lasting[current + 1 :])) is not None:
-            current, reasons[s] = current + 1 + step, "calendar"
-        elif not has_bars[current] and (step := _first_true(has_bars[current + 1 :])) is not None:
-            current, reasons[s] = current + 1 + step, "expired"
-        if has_bars[current]:
+        can_hold = has_bars & (terms.safe_day >= day)
+        lasting = can_hold & (leave_day > day)
+        if current < 0:
+            current = _first(lasting & terms.is_usual, lasting, can_hold & terms.is_usual, can_hold)
+        elif (winner := rival(current, s, can_hold)) is not None:
+            current, reasons[s] = winner, name
+        absent = absent + 1 if current >= 0 and not has_bars[current] else 0
+        is_due = current >= 0 and not lasting[current]
+        out_of_season = terms.is_scheduled[current] and terms.safe_day[current] - day > terms.season_days
+        if is_due and not (0 < absent < PATIENCE and out_of_season):
+            heir = _heir(current, lasting, terms, score[:, s])
+            if heir is None and not can_hold[current]:
+                heir = _heir(current, can_hold, terms, score[:, s])
+            if heir is not None:
+                reasons[s] = name if day >= leave_day[current] else "cap" if has_bars[current] else "expired"
+                current, absent = heir, 0
+        if current >= 0 and can_hold[current]:
             front[s] = current
     return FrontChoice(front, reasons)
 
 
-def _choose_by_table(activity: Activity, tables: tuple[BarTable, ...], path: Path) -> FrontChoice:
-    names = [table.contract for table in tables]
-    front = np.full(activity.session_day.size, -1, np.int64)
-    current, day_before = 0, -(10**9)
-    for line, day, contract in _read_roll_table(path):
-        if contract not in names:
-            hint = did_you_mean(contract, names)
-            raise ConfigError(
-                f"{path}, line {line}: no bars of contract {contract!r}{hint}; the data have {_spoken(names)}"
-            )
-        if contract not in names[current:] or day <= day_before:
-            raise ConfigError(f"{path}, line {line}: {contract} goes back in date or expiry; rolls only go forward")
-        current, day_before = names.index(contract, current), day
-        front[activity.session_day >= day] = current
-    session = np.arange(front.size)
-    front[~activity.has_bars[front, session] & (front >= 0)] = -1
-    shown = np.flatnonzero(front >= 0)
-    changes = shown[1:][front[shown[1:]] != front[shown[:-1]]]
-    return FrontChoice(front, {int(s): "table" for s in changes})
+def _first(*masks: NDArray[np.bool_]) -> int:
+    """Index of the first true value of the first mask that has one; -1 where none has."""
+    return next((int(np.argmax(mask)) for mask in masks if mask.any()), -1)
 
 
-def _read_roll_table(path: Path) -> list[tuple[int, int, str]]:
-    """Line number, day number and contract of every line; a header line `date,contract` may come first."""
-    if not path.is_file():
-        raise ConfigError(f"--roll table:{path}: there is no such file")
-    entries: list[tuple[int, int, str]] = []
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        for line, fields in enumerate(csv.reader(file), start=1):
-            cells = [field.strip() for field in fields]
-            if not any(cells) or (line == 1 and [cell.lower() for cell in cells] == ["date", "contract"]):
-                continue
-            try:
-                date_text, contract = cells
-                entries.append((line, _day_number(datetime.date.fromisoformat(date_text)), contract))
-            except ValueError:
-                raise ConfigError(
-                    f"{path}, line {line}: {','.join(fields)!r} is not `date,contract` such as 2024-03-12,ESM4"
-                ) from None
-    if not entries:
-        raise ConfigError(f"{path}: no line of the form `date,contract`")
-    return entries
+def _heir(current: int, can_hold: NDArray[np.bool_], terms: Terms, score: NDArray[np.float64]) -> int | None:
+    """Contract that follows a front which has to be left: of the next usual months with bars, the one that leads."""
+    later = current + 1 + np.flatnonzero(can_hold[current + 1 :])
+    usual = later[terms.is_usual[later]]
+    near = usual[terms.place[usual] <= terms.place[current] + REACH]
+    if near.size:
+        return int(near[np.argmax(np.nan_to_num(score[near], nan=-1.0))])
+    return next((int(some[0]) for some in (usual, later) if some.size), None)
 
 
-def _contract_month(table: BarTable) -> ContractMonth | None:
-    return parse_contract(table.contract, _date(int(table.ts_ns[0] // _DAY_NS)))
+def unknown_score_findings(choice: FrontChoice, score: NDArray[np.float64]) -> list[Finding]:
+    """What to know where the rule could not compare; the first sessions of the data seldom have a count before them."""
+    held = np.flatnonzero(choice.front >= 0)
+    unknown = int(np.count_nonzero(np.isnan(score[choice.front[held], held])))
+    if not unknown:
+        return []
+    text = (
+        f"open interest of the front is not known in {unknown} of {held.size} sessions, in which it was held: the "
+        "statistics in the data begin later, have holes, or lack contracts"
+    )
+    return [Finding("roll", text, unknown, is_warning=unknown > _UNKNOWN_FRAC * held.size)]
 
 
-def expiry_day(table: BarTable) -> int | None:
-    """Scheduled last trading day of a table's contract, in days since 1970-01-01; None when its code names no month."""
-    month = _contract_month(table)
-    return None if month is None else _day_number(expiry_date(month))
-
-
-def _day_number(date: datetime.date) -> int:
-    return (date - _EPOCH).days
-
-
-def _date(day_number: int) -> datetime.date:
-    return _EPOCH + datetime.timedelta(days=day_number)
-
-
-def choice_warnings(choice: FrontChoice, name: str, tables: tuple[BarTable, ...], activity: Activity) -> list[str]:
+def choice_findings(
+    choice: FrontChoice, name: str, tables: tuple[BarTable, ...], activity: Activity, terms: Terms
+) -> list[Finding]:
     """What a user must know about a choice: no volumes to choose by, contracts left too early, sessions left out."""
-    warnings: list[str] = []
+    findings: list[Finding] = []
     if name == "volume" and not any(table.has_volume for table in tables):
-        warnings.append(
-            "the data have no volume: contracts are held until they have no bars left, past their liquid time"
+        text = (
+            "the data have no volume: contracts are held until they have no bars left or may be held no longer, past "
+            "their liquid time"
         )
+        findings.append(Finding("roll", text, is_warning=True))
     for s in (s for s, reason in choice.reasons.items() if reason == "expired"):
         held = choice.front[:s][choice.front[:s] >= 0]
-        old = tables[int(held[-1])] if held.size else None
-        last_day = expiry_day(old) if old else None
-        if old and last_day is not None and activity.session_day[s] <= last_day:
-            warnings.append(
-                f"{old.contract} has no bars in session {_date(int(activity.session_day[s]))} although it expires on "
-                f"{_date(last_day)}: it was left there for {tables[int(choice.front[s])].contract}"
+        old = int(held[-1]) if held.size else -1
+        last_day = terms.expiry_day[old] if old >= 0 and terms.is_scheduled[old] else None
+        if last_day is not None and activity.session_day[s] <= last_day:
+            text = (
+                f"{tables[old].contract} has no bars in session {date_of(activity.session_day[s])} although it expires "
+                f"on {date_of(last_day)}: it was left there for {tables[int(choice.front[s])].contract}"
             )
+            findings.append(Finding("roll", text, 1, is_warning=True))
+    capped = sum(reason == "cap" for reason in choice.reasons.values())
+    if capped:
+        text = (
+            f"{capped} of {len(choice.reasons)} rolls happened because the contract could be held no longer (first "
+            "notice or last trading day), before the rule would have left it"
+        )
+        findings.append(Finding("roll", text, capped))
     left_out = np.flatnonzero(choice.front < 0)
     if left_out.size:
-        warnings.append(
-            f"{left_out.size} sessions are left out because no front contract is named for them or it has no bars, "
-            f"the first is {_date(int(activity.session_day[left_out[0]]))}"
+        text = (
+            f"{left_out.size} sessions are left out because no front contract is named for them, it has no bars, or "
+            f"it is past its last safe day, the first is {date_of(int(activity.session_day[left_out[0]]))}"
         )
-    return warnings
-
-
-def _spoken(names: list[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        findings.append(Finding("roll", text, int(left_out.size), is_warning=True))
+    return findings

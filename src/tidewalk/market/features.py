@@ -1,22 +1,32 @@
 """The frame of front-contract bars that feature functions receive, and the default feature set.
 
-Row t uses bars <= t only. Prices enter as differences within one contract, in units of recent volatility, so that
-neither a roll nor the level of the market shows. Every column is bounded whatever the prices do: a market that stands
-still, jumps or has no volume gives dull numbers, never huge or undefined ones.
+Row t uses bars <= t only. Prices enter as differences, in units of recent volatility: of one bar within its contract,
+of several bars on the shadow price, which takes the difference between two contracts out of every roll. So neither a
+roll nor the level of the market shows, wherever the shadow price is anchored. Every column is bounded whatever the
+prices do: a market that stands still, jumps or has no volume gives dull numbers, never huge or undefined ones.
 """
+
+import itertools
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from tidewalk.data.rolls import FrontSeries
+from tidewalk.data.rolls import FrontSeries, basis_e9
 
 WARM_UP_BARS = 20
 """Bars at the start for which the default features are not given. Longer averages use the bars there are."""
+MEMORY_BARS = 48_000
+"""Bars after which nothing is left of an older one in any column: (1 - 2/2401)^48000 is below 1e-17, and a session is
+never cut."""
+CHUNK_BARS = 1 << 18
+"""Bars for which the default features are made at a time, so that their intermediate columns stay small."""
 LIMIT = 10.0
 """Bound of the columns in units of volatility: x is given as x / sqrt(1 + (x / 10)^2), which hardly touches small x."""
 
 _HORIZONS = {5: 60, 15: 60, 60: 60, 240: 240}
 """Bars of a return -> span of the volatility that divides it: a shorter one would forget the moves it is to measure."""
+_CHANNELS = (60, 240)
 _SPANS = (20, 60, 240, 960, 2400)
 _MINUTES_PER_DAY = 1440
 _ROLL_HORIZON_DAYS = 90
@@ -58,56 +68,79 @@ FEATURES: dict[str, str] = {
 }
 """The default feature set: column -> meaning.
 
-A move is a close less the close before it in the same contract. A step is a move without the gap that opens a session
-(where sessions are one bar long, with it). vN is the volatility of a bar: the root of the N-bar exponential mean of
+A move is a close less the close before it in the same contract; a move over several bars, a mean of closes and a
+channel are of the shadow close (`close_adj`). A step is a move without the gap that opens a session (where sessions are
+one bar long, with it). vN is the volatility of a bar: the root of the N-bar exponential mean of
 (step^2 + (high - low)^2 / (4 log 2)) / 2. A quotient by a volatility is bounded by `LIMIT`. The log ratio of a to b is
 log((a / b + 0.1) / 1.1): 0 for equals, bounded below, and 0 where b is 0.
 """
 
 
-def bars_frame(series: FrontSeries) -> pl.DataFrame:
+def bars_frame(series: FrontSeries, rows: slice = slice(None), basis: NDArray[np.int64] | None = None) -> pl.DataFrame:
     """The frame that feature functions receive: one row per bar of the front contract, in time order.
 
     Columns: `ts` (UTC start of the bar), `known_at` (UTC, when it is complete), `open high low close` (float),
     `volume`, `contract`, `session` (trade date), `minute_of_session`, `minutes_to_close`, `close_prev` (previous close
-    of the same contract), `days_to_expiry` (calendar days to the scheduled last trading day; null where unknown).
+    of the same contract), `days_to_expiry` (calendar days to the scheduled last trading day; null where unknown),
+    `open_adj high_adj low_adj close_adj` (shadow prices: continuous over rolls, anchored at the first bar).
+
+    Args:
+        series: the front contract's bars.
+        rows: the bars wanted.
+        basis: `basis_e9(series)` where it is at hand.
     """
-    expiry = np.array([-1 if day is None else day for day in series.expiry_day], np.int64)[series.contract_id]
-    is_known = np.array([day is not None for day in series.expiry_day])[series.contract_id]
-    prices = {name: getattr(series, f"{name}_e9") / 1e9 for name in ("open", "high", "low", "close", "close_prev")}
+    basis = basis_e9(series) if basis is None else basis
+    contract_id, trade_day = series.contract_id[rows], series.trade_day[rows]
+    expiry = np.array([-1 if day is None else day for day in series.expiry_day], np.int64)[contract_id]
+    is_known = np.array([day is not None for day in series.expiry_day])[contract_id]
+    prices_e9 = {name: getattr(series, f"{name}_e9")[rows] for name in ("open", "high", "low", "close")}
     return pl.DataFrame(
         {
-            "ts": pl.Series(series.ts_ns).cast(pl.Datetime("ns", "UTC")),
-            "known_at": pl.Series(series.known_ns).cast(pl.Datetime("ns", "UTC")),
-            **{name: prices[name] for name in ("open", "high", "low", "close")},
-            "volume": series.volume,
-            "contract": pl.Series(series.contracts).gather(pl.Series(series.contract_id)),
-            "session": pl.Series(series.trade_day).cast(pl.Date),
-            "minute_of_session": series.minute_of_session,
-            "minutes_to_close": series.minutes_to_close,
-            "close_prev": prices["close_prev"],
-            "days_to_expiry": pl.Series(expiry - series.trade_day).set(pl.Series(~is_known), None),
+            "ts": pl.Series(series.ts_ns[rows]).cast(pl.Datetime("ns", "UTC")),
+            "known_at": pl.Series(series.known_ns[rows]).cast(pl.Datetime("ns", "UTC")),
+            **{name: price_e9 / 1e9 for name, price_e9 in prices_e9.items()},
+            "volume": series.volume[rows],
+            "contract": pl.Series(series.contracts).gather(pl.Series(contract_id)),
+            "session": pl.Series(trade_day).cast(pl.Date),
+            "minute_of_session": series.minute_of_session[rows],
+            "minutes_to_close": series.minutes_to_close[rows],
+            "close_prev": series.close_prev_e9[rows] / 1e9,
+            "days_to_expiry": pl.Series(expiry - trade_day).set(pl.Series(~is_known), None),
+            **{f"{name}_adj": (price_e9 - basis[rows]) / 1e9 for name, price_e9 in prices_e9.items()},
         }
     )
 
 
+def chunks(trade_day: NDArray[np.int32]) -> list[tuple[int, int, int]]:
+    """Runs of whole sessions, `CHUNK_BARS` or more each, as (first bar that matters, first bar, end).
+
+    Where a run begins depends on no bar after it. Features made of the bars from the first one that matters are those
+    made of all bars, to the precision of a double.
+    """
+    opens = np.flatnonzero(np.diff(trade_day, prepend=trade_day[0] - 1))
+    cuts = [0]
+    while (row := int(np.searchsorted(opens, cuts[-1] + CHUNK_BARS))) < len(opens):
+        cuts.append(int(opens[row]))
+    return [(max(0, a - MEMORY_BARS), a, b) for a, b in itertools.pairwise([*cuts, len(trade_day)])]
+
+
 def build_default(bars: pl.DataFrame) -> pl.DataFrame:
     """The default features (see `FEATURES`) of a bars frame, float64. Rows before the warm-up are null."""
-    base = _with_session(_with_moves(bars))
+    base = _with_channels(_with_means(_with_session(_with_moves(bars))))
     columns = _returns() | _volatility() | _place() | _volume() | _momentum() | _calendar()
     is_warm = pl.int_range(pl.len()) >= WARM_UP_BARS
     return base.select(pl.when(is_warm).then(columns[name].cast(pl.Float64)).alias(name) for name in FEATURES)
 
 
 def _with_moves(bars: pl.DataFrame) -> pl.DataFrame:
-    """Adds moves, steps, the sum of all moves (`path`: the close without level and rolls) and a variance per span."""
+    """Adds moves, steps, changes of the shadow close and a variance per span."""
     is_open = pl.col("session").ne_missing(pl.col("session").shift(1))
     base = bars.with_columns(
         move=pl.col("close") - pl.col("close_prev"),
         body=pl.col("close") - pl.col("open"),
         is_open=is_open,
     ).with_columns(
-        path=pl.col("move").cum_sum(),
+        change=pl.col("close_adj").diff().fill_null(0.0),
         # Where each session is one bar (daily bars), the gap is most of what a bar risks.
         step=pl.when(pl.col("is_open") & ~pl.col("is_open").shift(1, fill_value=False))
         .then(pl.col("body"))
@@ -123,7 +156,7 @@ def _with_session(base: pl.DataFrame) -> pl.DataFrame:
     typical = pl.col("level") + (pl.col("high") + pl.col("low") - 2 * pl.col("close")) / 3
     return (
         base.with_columns(
-            level=pl.col("path") - (pl.col("path") - pl.col("body")).first().over("session"),
+            level=pl.col("close_adj") - pl.col("open_adj").first().over("session"),
             session_var=(inside**2).cum_sum().over("session") + pl.col("var_60"),
             session_bar=(pl.int_range(pl.len()) + 1).over("session"),
             session_volume=pl.col("volume").cum_sum().over("session"),
@@ -134,6 +167,44 @@ def _with_session(base: pl.DataFrame) -> pl.DataFrame:
             typical_value=(pl.col("typical") * pl.col("volume")).cum_sum().over("session"),
         )
     )
+
+
+def _with_means(base: pl.DataFrame) -> pl.DataFrame:
+    """Adds the exponential means that several columns are made of."""
+    move, volume = pl.col("move"), pl.col("volume")
+    return base.with_columns(
+        up=move.clip(lower_bound=0.0).ewm_mean(alpha=1 / 14, adjust=False),
+        down=(-move).clip(lower_bound=0.0).ewm_mean(alpha=1 / 14, adjust=False),
+        trend=_over_mean(26) - _over_mean(12),
+        mean_volume=volume.ewm_mean(span=240),
+    )
+
+
+def _with_channels(base: pl.DataFrame) -> pl.DataFrame:
+    """Adds lowest and highest shadow close of the last bars."""
+    close = base["close_adj"].to_numpy()
+    lows, highs = _extremes(close, np.minimum), _extremes(close, np.maximum)
+    columns = {f"bottom_{bars}": low for bars, low in zip(_CHANNELS, lows, strict=True)}
+    return base.with_columns(**columns, **{f"top_{bars}": high for bars, high in zip(_CHANNELS, highs, strict=True)})
+
+
+def _extremes(values: NDArray[np.float64], pick: np.ufunc) -> list[NDArray[np.float64]]:
+    """Extreme of the last N values, or of those there are, for each N of `_CHANNELS`; from extremes of 2, 4, 8, ..."""
+    found: list[NDArray[np.float64]] = []
+    width, widest = 1, values
+    for bars in _CHANNELS:
+        while 2 * width <= bars:
+            widest = _with_lag(widest, width, pick)
+            width *= 2
+        found.append(_with_lag(widest, bars - width, pick))
+    return found
+
+
+def _with_lag(values: NDArray[np.float64], lag: int, pick: np.ufunc) -> NDArray[np.float64]:
+    picked = values.copy()
+    if lag < len(values):
+        pick(values[lag:], values[: len(values) - lag], out=picked[lag:])
+    return picked
 
 
 def _units(value: pl.Expr, variance: pl.Expr) -> pl.Expr:
@@ -152,7 +223,7 @@ def _ratio(top: pl.Expr, bottom: pl.Expr) -> pl.Expr:
 
 
 def _returns() -> dict[str, pl.Expr]:
-    path, move = pl.col("path"), pl.col("move")
+    path, move = pl.col("close_adj"), pl.col("move")
     gap = _units(pl.col("open") - pl.col("close_prev"), 240 * pl.col("var_240"))
 
     def over(bars: int, span: int) -> pl.Expr:
@@ -176,22 +247,20 @@ def _volatility() -> dict[str, pl.Expr]:
 
 
 def _place() -> dict[str, pl.Expr]:
-    path, high, low = pl.col("path"), pl.col("high"), pl.col("low")
+    path, high, low = pl.col("close_adj"), pl.col("high"), pl.col("low")
 
     def channel(bars: int) -> pl.Expr:
-        bottom, top = path.rolling_min(bars, min_samples=1), path.rolling_max(bars, min_samples=1)
+        bottom, top = pl.col(f"bottom_{bars}"), pl.col(f"top_{bars}")
         return _ratio((path - bottom) - (top - path), top - bottom)
 
     return {
         "bar_place": _ratio((pl.col("close") - low) - (high - pl.col("close")), high - low),
-        "channel_60": channel(60),
-        "channel_240": channel(240),
+        **{f"channel_{bars}": channel(bars) for bars in _CHANNELS},
     }
 
 
 def _volume() -> dict[str, pl.Expr]:
-    volume = pl.col("volume")
-    mean = volume.ewm_mean(span=240)
+    volume, mean = pl.col("volume"), pl.col("mean_volume")
     vwap = pl.when(pl.col("session_volume") > 0).then(pl.col("typical_value") / pl.col("session_volume"))
     return {
         "volume_surprise": _log_ratio(volume, mean),
@@ -201,10 +270,8 @@ def _volume() -> dict[str, pl.Expr]:
 
 
 def _momentum() -> dict[str, pl.Expr]:
-    move, step = pl.col("move"), pl.col("step")
-    up = move.clip(lower_bound=0.0).ewm_mean(alpha=1 / 14, adjust=False)
-    down = (-move).clip(lower_bound=0.0).ewm_mean(alpha=1 / 14, adjust=False)
-    macd = _over_mean(26) - _over_mean(12)
+    step, macd = pl.col("step"), pl.col("trend")
+    up, down = pl.col("up"), pl.col("down")
     return {
         "rsi_14": _ratio(up - down, up + down),
         "macd": _units(macd, pl.col("var_60")),
@@ -215,13 +282,12 @@ def _momentum() -> dict[str, pl.Expr]:
 
 
 def _over_mean(span: int) -> pl.Expr:
-    """Close less its exponential mean, from the moves: the difference of two levels would leave rounding noise.
+    """Shadow close less its exponential mean, from the changes: a difference of two levels would leave rounding noise.
 
-    The mean starts at the first close, so c[t] - mean[t] is the sum over i < t of (1 - a)^(i+1) move[t - i].
+    The mean starts at the first close, so c[t] - mean[t] is the sum over i < t of (1 - a)^(i+1) change[t - i].
     """
     gain = 2 / (span + 1)
-    later_moves = pl.when(pl.int_range(pl.len()) > 0).then(pl.col("move")).otherwise(0.0)
-    return later_moves.ewm_mean(alpha=gain, adjust=False) * ((1 - gain) / gain)
+    return pl.col("change").ewm_mean(alpha=gain, adjust=False) * ((1 - gain) / gain)
 
 
 def _calendar() -> dict[str, pl.Expr]:

@@ -6,6 +6,7 @@ after it.
 """
 
 import importlib
+import math
 import sys
 import sysconfig
 import traceback
@@ -17,10 +18,12 @@ import numpy as np
 import polars as pl
 
 from tidewalk.core.errors import ConfigError, DataError, TidewalkError, did_you_mean
-from tidewalk.market.features import WARM_UP_BARS, build_default
+from tidewalk.data.rolls import FrontSeries, basis_e9
+from tidewalk.market.features import FEATURES, WARM_UP_BARS, bars_frame, build_default, chunks
 
 FeatureBuilder = Callable[[pl.DataFrame], pl.DataFrame]
 
+_PRICES = ("open", "high", "low", "close")
 _COMPARED_ROWS = 1000
 """Rows before a cut that are compared; whatever looks ahead does so in the last of them."""
 _CUT_OFF, _CHANGED = "cut off", "replaced by others"
@@ -57,11 +60,13 @@ def load_builder(spec: str) -> FeatureBuilder:
     return cast(FeatureBuilder, builder)
 
 
-def build_features(bars: pl.DataFrame, builder: FeatureBuilder | None) -> tuple[tuple[str, ...], np.ndarray, int]:
+def build_features(
+    bars: pl.DataFrame | FrontSeries, builder: FeatureBuilder | None
+) -> tuple[tuple[str, ...], np.ndarray, int]:
     """Names, values and first usable bar of a feature set.
 
     Args:
-        bars: frame of `bars_frame`.
+        bars: the front contract's bars, or their `bars_frame`.
         builder: a user's function, or None for the default set.
 
     Returns:
@@ -69,18 +74,37 @@ def build_features(bars: pl.DataFrame, builder: FeatureBuilder | None) -> tuple[
 
     Raises:
         DataError: the function fails, wrong height, no column, a column that is not numeric, a hole after the warm-up,
-            or a value that changes when later bars are cut off or replaced (the future leaks in).
+            a value that changes when later bars are cut off or replaced (the future leaks in), or one that changes
+            with the level of the shadow prices.
     """
-    if builder is None and bars.height <= WARM_UP_BARS:
-        raise DataError(f"The default features need more than {WARM_UP_BARS} bars; there are {bars.height}.")
-    frame = _called(builder, bars) if builder else build_default(bars)
-    if builder:
-        # Before holes are looked for: a row that looks ahead is undefined at the end, and filling it would hide why.
-        _refuse_leak(bars, builder, frame)
+    if builder is None:
+        names, values = _default_values(bars)
+        return names, values, WARM_UP_BARS
+    frame_of_bars = bars if isinstance(bars, pl.DataFrame) else bars_frame(bars)
+    frame = _called(builder, frame_of_bars)
+    # Before holes are looked for: a row that looks ahead is undefined at the end, and filling it would hide why.
+    _refuse_leak(frame_of_bars, builder, frame)
+    _refuse_anchor(frame_of_bars, builder, frame)
     values = frame.cast(pl.Float32, strict=False).to_numpy(order="c", writable=True)
-    first = _first_defined(values, frame, bars)
+    first = _first_defined(values, frame, frame_of_bars)
     values[:first] = 0.0
     return tuple(frame.columns), values, first
+
+
+def _default_values(bars: pl.DataFrame | FrontSeries) -> tuple[tuple[str, ...], np.ndarray]:
+    """The default features, made run by run of sessions: their intermediate columns are large."""
+    is_frame = isinstance(bars, pl.DataFrame)
+    trade_day = bars["session"].to_physical().to_numpy() if is_frame else bars.trade_day
+    basis = None if is_frame else basis_e9(bars)
+    if len(trade_day) <= WARM_UP_BARS:
+        raise DataError(f"The default features need more than {WARM_UP_BARS} bars; there are {len(trade_day)}.")
+    values = np.empty((len(trade_day), len(FEATURES)), np.float32)
+    for needed, start, stop in chunks(trade_day):
+        rows = slice(needed, stop)
+        made = build_default(bars[rows] if is_frame else bars_frame(bars, rows, basis))
+        values[start:stop] = made[start - needed :].cast(pl.Float32).to_numpy()
+    values[:WARM_UP_BARS] = 0.0
+    return tuple(FEATURES), values
 
 
 def _imported(module_name: str, spec: str) -> object:
@@ -183,11 +207,28 @@ def _refuse_leak(bars: pl.DataFrame, builder: FeatureBuilder, frame: pl.DataFram
         )
 
 
+def _refuse_anchor(bars: pl.DataFrame, builder: FeatureBuilder, frame: pl.DataFrame) -> None:
+    """Features must not change when all shadow prices are moved by a constant: where they start means nothing."""
+    level = float(bars["close"].abs().max() or 0.0)  # type: ignore[arg-type]
+    shift = 2.0 ** math.ceil(math.log2(level)) if 0.0 < level < math.inf else 1.0  # adds no rounding to prices
+    again = _called(builder, bars.with_columns(pl.col(f"{name}_adj") + shift for name in _PRICES))
+    for name in frame.columns:
+        once, twice = _floats(frame[name]), _floats(again[name])
+        differs = ~np.isclose(once, twice, rtol=1e-4, atol=1e-6, equal_nan=True)
+        if differs.any():
+            row = int(np.argmax(differs))
+            raise DataError(
+                f"Feature {name!r} depends on the level of an adjusted price: at bar {row} ({bars['ts'][row]}) it is "
+                f"{once[row]}, and {twice[row]} when all adjusted prices are {shift:g} higher. That level means "
+                "nothing, as it depends on where the data begin: use differences of adjusted prices."
+            )
+
+
 def _with_another_future(bars: pl.DataFrame, cut: int) -> pl.DataFrame:
     """Prices and volumes threefold and a third in turn from row `cut` on; the clock and the contracts stay."""
     row = pl.int_range(pl.len())
     factor = pl.when(row < cut).then(1.0).when(row % 2 == 0).then(3.0).otherwise(1.0 / 3.0)
-    changed = [pl.col(name) * factor for name in ("open", "high", "low", "close", "volume")]
+    changed = [pl.col(name) * factor for name in (*_PRICES, *(f"{name}_adj" for name in _PRICES), "volume")]
     return bars.with_columns(*changed, pl.col("close_prev") * factor.shift(1, fill_value=1.0))
 
 
