@@ -10,6 +10,7 @@ import pytest
 import zstandard
 
 from tidewalk.core.errors import ConfigError
+from tidewalk.data import synthetic
 from tidewalk.data.bars import BarTable, Loaded, validate
 from tidewalk.data.contracts import spec_for
 from tidewalk.data.load import DataConfig, load_bars
@@ -66,7 +67,7 @@ def read(files: list[Path]) -> Loaded:
                 **prices,
             )
         )
-    return Loaded("ES.FUT", "ES", "parent", tuple(tables), (), (), (), "")
+    return Loaded("ES.FUT", "ES", "parent", tuple(tables), files=(), findings=(), fingerprint="")
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,61 @@ def test_one_file_per_month(files):
 def test_months_run_over_the_end_of_a_year(tmp_path):
     paths = write_sample(tmp_path, SampleConfig(months=3, start="2023-11"))
     assert [path.name[7:14] for path in paths] == ["2023-11", "2023-12", "2024-01"]
+
+
+def test_yearly_files_hold_the_records_of_the_monthly_ones(tmp_path):
+    config = SampleConfig(kind="noise", months=15, start="2022-11", volume=0.02)
+    monthly = write_sample(tmp_path / "monthly", config)
+    yearly = write_sample(tmp_path / "yearly", dataclasses.replace(config, files="year"))
+    assert [path.name for path in yearly] == [f"es.fut_{year}.ohlcv-1m.dbn.zst" for year in (2022, 2023, 2024)]
+    parts = [np.concatenate([decoded(path)[1] for path in paths]) for paths in (monthly, yearly)]
+    np.testing.assert_array_equal(*parts)
+    metadata, records = decoded(yearly[1])
+    days = {symbol: intervals[0] for symbol, intervals in metadata.mappings.items()}
+    assert days["ESH3"]["start_date"] == datetime.date(2023, 1, 2)
+    assert days["ESH3"]["end_date"] == datetime.date(2023, 3, 18)
+    assert metadata.end - MINUTE_NS == records["ts_event"][-1]
+
+
+def test_years_stand_for_twelve_months(tmp_path):
+    paths = write_sample(tmp_path, SampleConfig(kind="noise", years=1, files="year", volume=0.02))
+    assert [path.name for path in paths] == ["es.fut_2022.ohlcv-1m.dbn.zst"]
+
+
+def test_a_thin_market_has_the_same_prices_in_fewer_bars(tmp_path):
+    whole, thin = (
+        read(write_sample(tmp_path / str(volume), SampleConfig(months=2, volume=volume))).tables
+        for volume in (1.0, 0.02)
+    )
+    sizes = [[table.ts_ns.size for table in tables] for tables in (whole, thin)]
+    assert sizes[1][0] < 0.75 * sizes[0][0]
+    assert sizes[1][1] < 0.25 * sizes[0][1]
+    for full, part in zip(whole, thin, strict=True):
+        place = np.searchsorted(full.ts_ns, part.ts_ns)
+        np.testing.assert_array_equal(full.ts_ns[place], part.ts_ns)
+        np.testing.assert_array_equal(full.close_e9[place], part.close_e9)
+        assert part.volume.min() >= 1
+    assert thin[0].volume.sum() == pytest.approx(0.02 * whole[0].volume.sum(), rel=0.1)
+
+
+def test_instruments_are_forgotten_after_their_expiry(tmp_path, monkeypatch):
+    held = []
+    encoded = synthetic._encoded
+    monkeypatch.setattr(synthetic, "_encoded", lambda live, *span: held.append(len(live)) or encoded(live, *span))
+    write_sample(tmp_path, SampleConfig(kind="noise", months=18, volume=0.02))
+    assert 5 <= max(held) <= 8  # three or four contracts and their spreads, of the eleven there are
+
+
+@pytest.mark.slow
+def test_codes_come_back_after_ten_years_and_the_loader_tells_them_apart(tmp_path):
+    write_sample(tmp_path, SampleConfig(kind="noise", years=11, files="year", volume=0.005, start="2012-01"))
+    loaded = load_bars(DataConfig(data_dir=tmp_path, symbol="ES.FUT"))
+    names = [table.contract for table in loaded.tables]
+    assert len(set(names)) == len(names) == 4 * 11 + 3
+    assert {"ESH12", "ESH22"} <= set(names)
+    front = front_series(loaded, SPEC)
+    assert len(front.rolls) == 44
+    assert all(roll.reason == "volume" for roll in front.rolls)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -363,7 +419,12 @@ def test_two_years_have_eight_rolls(tmp_path):
         ({"signal_p": float("nan")}, ("--signal-p nan",)),
         ({"start": "2022-13"}, ("--start '2022-13'", "YYYY-MM")),
         ({"start": "2022"}, ("--start '2022'",)),
-        ({"start": "1999-01"}, ("--start '1999-01'", "2010-01")),
+        ({"start": "1999-01"}, ("--start '1999-01'", "2000-01")),
+        ({"years": 0}, ("--years 0", "1 to 20")),
+        ({"years": 21}, ("--years 21", "1 to 20")),
+        ({"files": "week"}, ("--files 'week'", "month or year")),
+        ({"volume": 0.0}, ("--volume 0.0", "above 0")),
+        ({"volume": float("nan")}, ("--volume nan",)),
     ],
 )
 def test_unusable_configurations_are_refused(values, facts, tmp_path):

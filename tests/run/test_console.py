@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from tidewalk.run import console
-from tidewalk.run.console import reporter, style_of, tell
+from tidewalk.run.console import reading, reporter, style_of, tell
 
 EPOCH = "epoch 10/12  loss 0.2426  val -872 USD (p10 -3,395, p90 -165)  2.85 epochs/s"
 PHASES = "phase breakdown: init 0.11 ms · fused collect+learn+evaluate 350.76 ms · total 350.87 ms · uploaded 0 B"
@@ -41,6 +41,49 @@ def test_a_terminal_shows_a_bar_once_an_epoch_can_begin(capsys, monkeypatch):
     assert EPOCH in err
     assert "warning: [bold]beware[/bold]" in err
     assert "12/12" in err
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test moves."""
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_reading_says_a_line_now_and_then_in_a_log(capsys, clock):
+    with reading(quiet=False) as progress:
+        for second in range(35):
+            clock[0] = 100.0 + second
+            progress("reading file 3 of 20", second / 35)
+    assert capsys.readouterr() == (
+        "",
+        "reading file 3 of 20 (29%)\nreading file 3 of 20 (57%)\nreading file 3 of 20 (86%)\n",
+    )
+
+
+def test_reading_quickly_or_quietly_says_nothing(capsys, clock):
+    for quiet in (False, True):
+        with reading(quiet=quiet) as progress:
+            progress("reading file 1 of 20", 0.0)
+            clock[0] += 50.0 if quiet else 5.0
+            progress("reading file 2 of 20", 0.5)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("seconds", "is_shown"), [(0.5, False), (1.5, True)])
+def test_a_terminal_shows_a_bar_where_reading_takes_more_than_a_second(capsys, monkeypatch, clock, seconds, is_shown):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with reading(quiet=False) as progress:
+        progress("reading file 1 of 20", 0.0)
+        clock[0] += seconds
+        progress("reading file 11 of 20", 0.5)
+    captured = capsys.readouterr()
+    assert ("reading file 11 of 20" in captured.err) == is_shown
+    assert ("50%" in captured.err) == is_shown
+    assert captured.out == ""
 
 
 @pytest.mark.parametrize(("text", "style"), [("warning: x", "bold yellow"), (PHASES, "dim"), (EPOCH, None)])

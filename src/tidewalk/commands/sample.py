@@ -11,7 +11,7 @@ from tidewalk.run.console import tell
 
 @dataclasses.dataclass(frozen=True)
 class SampleCommand:
-    """Write a synthetic ES.FUT market (one-minute bars, parent symbology) as DBN files, one per month."""
+    """Write a synthetic ES.FUT market (one-minute bars, parent symbology) as DBN files."""
 
     out: Path
     """Folder for the files."""
@@ -22,7 +22,7 @@ def run(args: list[str]) -> int:
     """Write the files and print what they are."""
     config = parse(SampleCommand, "sample", args)
     sample = config.sample
-    tell(f"writing {sample.months} month(s) to {config.out}")
+    tell(f"writing {sample.num_months} month(s) to {config.out}")
     paths = write_sample(config.out, sample)
     size = sum(path.stat().st_size for path in paths) / 2**20
     print(f"{len(paths)} DBN file(s), {size:.1f} MiB, kind {sample.kind}, seed {sample.seed}: {config.out}")

@@ -42,9 +42,14 @@ MARKET_EDGE_HALF_LIFE_BARS = 240
 """Half-life of the average whose sign gives the drift's direction, in bars."""
 
 _MINUTE_NS = 60_000_000_000
+_BLOCK = 1 << 16
+"""Bars that are Python numbers at a time: they take several times the memory of an array's."""
+
 _RANDOM_START_TICKS = 4_700 * 4
-_PLANTED_START_TICKS = 20_000 * 4
-_FLOOR_TICKS = 1_000 * 4
+# Off the grid of the planted market's own moves by a tick: else its prices look like those of a contract of ten times
+# the tick, at a tenth of the price.
+_PLANTED_START_TICKS = 20_000 * 4 + 1
+_FLOOR_TICKS = 1_000 * 4 + 1
 
 # Minutes after the open at 17:00 Chicago.
 _EUROPE_OPEN, _US_REPORTS, _CASH_OPEN, _CASH_CLOSE = 540, 870, 930, 1320
@@ -89,6 +94,9 @@ def price_path(kind: Kind, seed: int, signal_p: float, sessions: Schedule) -> Pr
     minutes = (sessions.close_ns - sessions.open_ns) // _MINUTE_NS
     session = np.repeat(np.arange(minutes.size), minutes)
     minute = np.arange(session.size) - np.repeat(np.cumsum(minutes) - minutes, minutes)
+    ts_ns = sessions.open_ns[session] + minute * _MINUTE_NS
+    is_open = (ts_ns < sessions.halt_from_ns[session]) | (ts_ns >= sessions.halt_to_ns[session])
+    session, minute = session[is_open], minute[is_open]
     if kind != "planted":
         traded = _is_traded(minute, np.random.default_rng([seed, 1]))
         session, minute = session[traded], minute[traded]
@@ -198,18 +206,26 @@ def _moves(latent_ticks: NDArray[np.float64], gap_ticks: NDArray[np.int64], edge
         return np.floor(latent_ticks).astype(np.int64)
     keep = 0.5 ** (1.0 / MARKET_EDGE_HALF_LIFE_BARS)
     gain, average, floor = 1.0 - keep, 0.0, math.floor
-    moves: list[int] = []
-    for latent, gap in zip(latent_ticks.tolist(), gap_ticks.tolist(), strict=True):
-        drift = edge_ticks if average > 0.0 else -edge_ticks if average < 0.0 else 0.0
-        move = floor(latent + drift)
-        average = gain * (gap + move) + keep * average
-        moves.append(move)
-    return np.array(moves, np.int64)
+    moves = np.empty(latent_ticks.size, np.int64)
+    for start in range(0, moves.size, _BLOCK):
+        block: list[int] = []
+        for latent, gap in zip(
+            *(part[start : start + _BLOCK].tolist() for part in (latent_ticks, gap_ticks)), strict=True
+        ):
+            drift = edge_ticks if average > 0.0 else -edge_ticks if average < 0.0 else 0.0
+            move = floor(latent + drift)
+            average = gain * (gap + move) + keep * average
+            block.append(move)
+        moves[start : start + _BLOCK] = block
+    return moves
 
 
 def _filtered(values: NDArray[np.float64], *, gain: float, keep: float) -> NDArray[np.float64]:
     """y[t] = gain x[t] + keep y[t-1], from y = 0."""
-    steps = itertools.accumulate((gain * values).tolist(), lambda last, value: value + keep * last)
+    inputs = itertools.chain.from_iterable(
+        (gain * values[start : start + _BLOCK]).tolist() for start in range(0, values.size, _BLOCK)
+    )
+    steps = itertools.accumulate(inputs, lambda last, value: value + keep * last)
     return np.fromiter(steps, np.float64, values.size)
 
 

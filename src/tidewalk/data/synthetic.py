@@ -1,15 +1,19 @@
-"""Sample data: a synthetic ES.FUT written as the vendor would deliver it, one DBN file per month.
+"""Sample data: a synthetic ES.FUT written as the vendor would deliver it, one DBN file per month or year.
 
 The files hold one-minute bars of the two or three nearest quarterly contracts and of the spread between the first two,
 under parent symbology. Hours, early closes, expiries and the move of volume from one contract to the next follow the
 exchange's calendar; the prices follow `tidewalk.data.price_path`, plus a constant basis per contract.
+
+Codes have one digit of the year, as the exchange writes them, so those of a long sample come back a decade later.
+Instruments are made as their files are written and let go after their expiry, which bounds the memory of long samples.
 """
 
 import datetime
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 import databento_dbn
@@ -18,7 +22,8 @@ import zstandard
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import ConfigError, did_you_mean
-from tidewalk.data.contracts import MONTH_CODES, ContractMonth, expiry_date
+from tidewalk.data.contracts import MONTH_CODES, ContractMonth
+from tidewalk.data.expiries import expiry_date
 from tidewalk.data.price_path import (
     MARKET_EDGE_HALF_LIFE_BARS,
     MARKET_EDGE_TICKS,
@@ -63,19 +68,31 @@ _ROLL_DAYS = 8
 class SampleConfig:
     """What sample to make.
 
-    The files are the same, byte for byte, whenever these five values are (and numpy, zstandard and databento-dbn are).
+    The files are the same, byte for byte, whenever these values are (and numpy, zstandard and databento-dbn are).
     """
 
     kind: Kind = "market"
     """Market: `market` (realistic, with a weak known drift), `planted` (a strong known signal), `noise` (none)."""
     months: int = 24
     """Number of whole calendar months."""
+    years: int | None = None
+    """Number of times twelve months, in place of --months."""
+    files: Literal["month", "year"] = "month"
+    """What one file holds: a calendar month or a calendar year."""
+    volume: float = 1.0
+    """Contracts traded, as a share of what ES trades (1.1 million a session). Minutes without a trade have no bar: with
+    0.02 the market kind has 5.5 million bars of outrights in 20 years."""
     seed: int = 0
     """Seed of all random numbers."""
     signal_p: float = 0.7
     """Probability that a bar of the planted market moves in the direction of the bar before."""
     start: str = "2022-01"
     """First month, as YYYY-MM."""
+
+    @property
+    def num_months(self) -> int:
+        """Calendar months asked for, by number or by years."""
+        return self.months if self.years is None else 12 * self.years
 
 
 @dataclass(frozen=True)
@@ -97,7 +114,9 @@ class _Plan:
 
     seed: int
     is_thin: bool
-    """Whether quiet minutes of the back months have no bar."""
+    """Whether minutes in which little trades have no bar."""
+    volume: float
+    """Share of the usual volume that is traded."""
     path: PricePath
     contracts: tuple[_Contract, ...]
     nearest: NDArray[np.int64]
@@ -116,6 +135,10 @@ class _Instrument:
     """In the vendor's layout for bars."""
 
 
+_Wanted = tuple[Callable[[_Plan, int], _Instrument], int]
+"""What makes an instrument, and the number of its (first) contract."""
+
+
 @dataclass(frozen=True)
 class _Interval:
     """Days on which a symbol has an id, the end exclusive; fields are named as the vendor's encoder wants them."""
@@ -132,9 +155,9 @@ class _Mapping:
 
 
 def write_sample(out: Path, config: SampleConfig) -> list[Path]:
-    """Write a sample market as DBN files, one per calendar month of trade dates.
+    """Write a sample market as DBN files, one per calendar month (or year) of trade dates.
 
-    Every month is complete up to its last scheduled close, every bar is in exactly one file, and what is written
+    Every file is complete up to its last scheduled close, every bar is in exactly one file, and what is written
     depends on `config` alone.
 
     Args:
@@ -142,26 +165,27 @@ def write_sample(out: Path, config: SampleConfig) -> list[Path]:
         config: what to make.
 
     Returns:
-        The files written, in order of time: `es.fut_2022-01.ohlcv-1m.dbn.zst` and so on.
+        The files written, in order of time: `es.fut_2022-01.ohlcv-1m.dbn.zst` and so on (`es.fut_2022...` by year).
 
     Raises:
         ConfigError: a value out of range, or `out` holds other DBN files, which would be read together with these.
     """
     _check(config)
     months = _month_starts(config)
-    files = [out / f"es.fut_{month:%Y-%m}.ohlcv-1m.dbn.zst" for month in months[:-1]]
+    firsts = [month for month in months[:-1] if config.files == "month" or month.month == 1 or month == months[0]]
+    stamp = "%Y-%m" if config.files == "month" else "%Y"
+    files = [out / f"es.fut_{first.strftime(stamp)}.ohlcv-1m.dbn.zst" for first in firsts]
     _check_folder(out, files)
-    sessions = schedule(months[0], months[-1] - datetime.timedelta(days=1), "cme-globex")
-    path = price_path(config.kind, config.seed, config.signal_p, sessions)
-    plan = _plan(config, sessions, path)
-    instruments = [_outright(plan, number) for number in range(len(plan.contracts))]
-    instruments += [_spread(plan, number) for number in range(len(plan.contracts) - 1)]
+    sessions = schedule(months[0], months[-1] - datetime.timedelta(days=1), "cme-equity")
+    plan = _plan(config, sessions, price_path(config.kind, config.seed, config.signal_p, sessions))
     out.mkdir(parents=True, exist_ok=True)
-    month_days = [_day_number(month) for month in months]
-    month_of_session = np.searchsorted(month_days, sessions.trade_day, side="right") - 1
-    for number, file in enumerate(files):
-        inside = np.flatnonzero(month_of_session == number)
-        file.write_bytes(_encoded(instruments, int(sessions.open_ns[inside[0]]), int(sessions.close_ns[inside[-1]])))
+    file_of_session = np.searchsorted([_day_number(first) for first in firsts], sessions.trade_day, side="right") - 1
+    starts = np.searchsorted(file_of_session, np.arange(len(files)))
+    spans_ns = zip(sessions.open_ns[starts], sessions.close_ns[[*(starts[1:] - 1), -1]], strict=True)
+    made: dict[_Wanted, _Instrument] = {}
+    for file, (start_ns, end_ns) in zip(files, spans_ns, strict=True):
+        made = _listed(plan, made, int(start_ns), int(end_ns))
+        file.write_bytes(_encoded(list(made.values()), int(start_ns), int(end_ns)))
     return files
 
 
@@ -169,15 +193,21 @@ def _check(config: SampleConfig) -> None:
     if config.kind not in KINDS:
         hint = did_you_mean(config.kind, KINDS)
         raise ConfigError(f"--kind {config.kind!r} is not known{hint}: use one of {', '.join(KINDS)}")
-    if not 1 <= config.months <= _MOST_MONTHS:
-        raise ConfigError(f"--months {config.months} is out of range: use 1 to {_MOST_MONTHS}")
+    if not 1 <= config.num_months <= _MOST_MONTHS:
+        given = f"--months {config.months}" if config.years is None else f"--years {config.years}"
+        most = _MOST_MONTHS if config.years is None else _MOST_MONTHS // 12
+        raise ConfigError(f"{given} is out of range: use 1 to {most}")
+    if config.files not in ("month", "year"):
+        raise ConfigError(f"--files {config.files!r} is not known: use month or year")
+    if not 0.0 < config.volume <= 100.0:
+        raise ConfigError(f"--volume {config.volume} is out of range: use a share above 0 and up to 100")
     if config.seed < 0:
         raise ConfigError(f"--seed {config.seed} is out of range: use 0 or a positive number")
     if not 0.0 <= config.signal_p <= 1.0:
         raise ConfigError(f"--signal-p {config.signal_p} is out of range: a probability lies between 0 and 1")
     found = re.fullmatch(r"(\d{4})-(\d{2})", config.start)
-    if not found or not (2010 <= int(found[1]) <= 2059 and 1 <= int(found[2]) <= 12):
-        raise ConfigError(f"--start {config.start!r} is not a month from 2010-01 to 2059-12, written YYYY-MM")
+    if not found or not (2000 <= int(found[1]) <= 2059 and 1 <= int(found[2]) <= 12):
+        raise ConfigError(f"--start {config.start!r} is not a month from 2000-01 to 2059-12, written YYYY-MM")
 
 
 def _check_folder(out: Path, files: list[Path]) -> None:
@@ -194,7 +224,9 @@ def _check_folder(out: Path, files: list[Path]) -> None:
 def _month_starts(config: SampleConfig) -> list[datetime.date]:
     """First days of the sample's months, and of the month after the last."""
     year, month = int(config.start[:4]), int(config.start[5:])
-    return [datetime.date(year + (month - 1 + i) // 12, (month - 1 + i) % 12 + 1, 1) for i in range(config.months + 1)]
+    return [
+        datetime.date(year + (month - 1 + i) // 12, (month - 1 + i) % 12 + 1, 1) for i in range(config.num_months + 1)
+    ]
 
 
 def _plan(config: SampleConfig, sessions: Schedule, path: PricePath) -> _Plan:
@@ -216,6 +248,7 @@ def _plan(config: SampleConfig, sessions: Schedule, path: PricePath) -> _Plan:
     return _Plan(
         seed=config.seed,
         is_thin=config.kind != "planted",
+        volume=config.volume,
         path=path,
         contracts=tuple(contracts),
         nearest=nearest,
@@ -238,11 +271,20 @@ def _quarters(first_day: int, last_day: int, listed: int) -> list[ContractMonth]
     return months
 
 
+def _listed(plan: _Plan, made: dict[_Wanted, _Instrument], start_ns: int, end_ns: int) -> dict[_Wanted, _Instrument]:
+    """Instruments that may trade in a span, outrights first; `made` are those of the span before."""
+    first, stop = np.searchsorted(plan.path.ts_ns, (start_ns, end_ns))
+    live = [n for n, contract in enumerate(plan.contracts) if contract.rows.start < stop and contract.rows.stop > first]
+    wanted: list[_Wanted] = [(_outright, number) for number in live]
+    wanted += [(_spread, number) for number in live if number + 1 < len(plan.contracts)]
+    return {entry: made.get(entry) or entry[0](plan, entry[1]) for entry in wanted}
+
+
 def _outright(plan: _Plan, number: int) -> _Instrument:
     contract, path = plan.contracts[number], plan.path
     rows = contract.rows
     session = path.session[rows]
-    amount = _share(plan, number)[session] * path.volume[rows]
+    amount = plan.volume * _share(plan, number)[session] * path.volume[rows]
     traded = np.ones(amount.size, np.bool_)
     if plan.is_thin:
         rng = np.random.default_rng([plan.seed, 11, contract.instrument_id])

@@ -3,10 +3,25 @@
 import contextlib
 import dataclasses
 import sys
+import time
 from collections.abc import Callable, Generator
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from tidewalk.core import progress
+
+BAR_AFTER_SECONDS = 1.0
+"""A job that is done sooner shows no bar."""
+LINE_EVERY_SECONDS = 10.0
+"""Time between lines of progress in a log."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +41,40 @@ def tell(text: str, *, quiet: bool = False) -> None:
 
 
 @contextlib.contextmanager
+def reading(*, quiet: bool) -> Generator[progress.Progress]:
+    """Progress of reading files: a bar that goes when it is done, or now and then a line in a log."""
+    console = Console(stderr=True)
+    start = time.monotonic()
+    if quiet:
+        yield progress.silent
+    elif console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task("reading", total=1.0, visible=False)
+
+            def advance(what: str, share: float) -> None:
+                is_long = time.monotonic() - start > BAR_AFTER_SECONDS
+                bar.update(task, description=what, completed=share, visible=is_long)
+
+            yield advance
+    else:
+        yield _Lines(start)
+
+
+@dataclasses.dataclass
+class _Lines:
+    """Progress as lines, the first after as long a time as lies between them."""
+
+    last: float
+
+    def __call__(self, what: str, share: float) -> None:
+        """Say where the job is, if the line before was long enough ago."""
+        if time.monotonic() - self.last >= LINE_EVERY_SECONDS:
+            self.last = time.monotonic()
+            tell(f"{what} ({share:.0%})")
+
+
+@contextlib.contextmanager
 def reporter(epochs: int, *, quiet: bool) -> Generator[Reporter]:
     """A reporter fit for where standard error goes."""
     console = Console(stderr=True)
@@ -34,12 +83,12 @@ def reporter(epochs: int, *, quiet: bool) -> Generator[Reporter]:
     elif not console.is_terminal:
         yield Reporter(say=tell, advance=lambda *_: None)
     else:
-        with _bar(console) as progress:
+        with _bar(console) as bar:
             # Hidden until the first epoch can begin: nothing advances while programs are compiled.
-            task = progress.add_task("training", total=epochs, visible=False, status="")
+            task = bar.add_task("training", total=epochs, visible=False, status="")
             yield Reporter(
                 say=lambda text: console.print(text, style=style_of(text), highlight=False, markup=False),
-                advance=lambda epoch, status: progress.update(task, completed=epoch, visible=True, status=status),
+                advance=lambda epoch, status: bar.update(task, completed=epoch, visible=True, status=status),
             )
 
 
