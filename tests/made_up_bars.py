@@ -44,13 +44,13 @@ def table(contract: str, ts_ns: Sequence[int], ohlc_ticks: np.ndarray, volume: S
 
 
 def loaded(tables: Sequence[BarTable], symbol: str = "ES.FUT") -> Loaded:
-    return Loaded(symbol, symbol.split(".")[0], "parent", tuple(tables), (), (), (), "made up")
+    return Loaded(symbol, symbol.split(".")[0], "parent", tuple(tables), (), (), "made up")
 
 
 def prepared(tables: Sequence[BarTable], config: SeriesConfig | None = None, symbol: str = "ES.FUT") -> Prepared:
     """The market that `prepare` makes of these tables."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare, "load_bars", lambda _: loaded(tables, symbol))
+        patch.setattr(prepare, "load_bars", lambda *_: loaded(tables, symbol))
         return prepare.prepare(DataConfig(Path(), symbol), config or SeriesConfig())
 
 

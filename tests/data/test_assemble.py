@@ -1,6 +1,7 @@
 """From rows to tables: when a bar is complete, where a series is cut, and what is hashed."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,15 +9,16 @@ import pytest
 from data.market_files import HOUR_NS, MINUTE_NS, START
 from tidewalk.core.errors import DataError
 from tidewalk.data.assemble import Assembled, BarForm, assemble, bar_times, fingerprint
-from tidewalk.data.bars import validate
+from tidewalk.data.bars import PRICE_COLUMNS, OpenInterest, validate
+from tidewalk.data.quality import Finding
 from tidewalk.data.rows import FileRows, Rows
 from tidewalk.data.symbols import Choice
 
 FORM = BarForm(MINUTE_NS, close_labelled=False, has_volume=True)
-SINGLE = Choice("single", ("ES",), None, ())
+SINGLE = Choice("single", ("ES",), None)
 
 
-def rows_of(minutes: list[int], ids: list[int] | None = None, price: int = 100) -> Rows:
+def rows_of(minutes: list[int], ids: list[int] | None = None, price: int = 4800) -> Rows:
     count = len(minutes)
     prices = np.full(count, price * 10**9, np.int64)
     stamps = START + np.array(minutes, np.int64) * MINUTE_NS
@@ -24,11 +26,11 @@ def rows_of(minutes: list[int], ids: list[int] | None = None, price: int = 100) 
     return Rows(stamps, *[prices] * 4, np.ones(count), np.array(ids or [0] * count, np.int64), numbers, files)
 
 
-def build(rows: Rows, choice: Choice = SINGLE, form: BarForm = FORM) -> Assembled:
+def build(rows: Rows, choice: Choice = SINGLE, form: BarForm = FORM, symbol: str = "ES", **facts: Any) -> Assembled:
     file = FileRows(
-        {choice.labels[0]: rows}, len(rows.row), 0, form.interval_ns, form.has_volume, form.close_labelled, ()
+        {choice.labels[0]: rows}, len(rows.row), 0, form.interval_ns, form.has_volume, form.close_labelled, **facts
     )
-    return assemble("ES", choice, [file], ["es.csv"], form)
+    return assemble(symbol, choice, [file], ["es.csv"], form)
 
 
 @pytest.mark.parametrize(("label", "ts", "known"), [("open", [0, 1, 5], [1, 2, 6]), ("close", [-1, 0, 4], [0, 1, 5])])
@@ -50,7 +52,7 @@ def test_irregular_bars_stamped_at_their_start_end_with_the_next() -> None:
     built = build(rows_of([0, 2, 3]), form=BarForm(None, close_labelled=False, has_volume=True))
     table = built.tables[0]
     assert ((table.known_ns - START) // MINUTE_NS).tolist() == [2, 3]
-    assert "ES: the last bar was dropped" in built.notes[0]
+    assert "ES: the last bar was dropped" in built.findings[0].text
     with pytest.raises(DataError, match="no complete bar"):
         build(rows_of([0]), form=BarForm(None, close_labelled=False, has_volume=True))
 
@@ -66,7 +68,7 @@ def test_no_bar_starts_before_the_one_before_is_known() -> None:
 
 def test_continuous_series_is_cut_where_its_instrument_changes() -> None:
     rows = rows_of([0, 1, 2, 3, 4, 5], [7, 7, 8, 8, 7, 9])
-    built = build(rows, Choice("continuous", ("ES.c.0",), None, ()))
+    built = build(rows, Choice("continuous", ("ES.c.0",), None))
     assert [(table.contract, table.instrument_id, len(table.ts_ns)) for table in built.tables] == [
         ("ES#7", 7, 2),
         ("ES#8", 8, 2),
@@ -98,12 +100,66 @@ def test_nothing_left_is_an_error() -> None:
         build(rows_of([]))
 
 
-def test_prices_below_zero_are_warned_of() -> None:
-    assert build(rows_of([0, 1], price=-37)).warnings == ("bars with a price of zero or less: 2 of 2",)
+def test_prices_below_zero_are_warned_of_or_refused_by_product() -> None:
+    for symbol in ("CL", "HO.FUT", "XYZ", "ESH4-ESM4"):
+        findings = build(rows_of([0, 1], price=-37), symbol=symbol).findings
+        assert findings[0].text == "bars with a price of zero or less: 2 of 2"
+        assert findings[0].is_warning
+    for symbol in ("ES", "GC.FUT", "ZNH4", "6E"):
+        with pytest.raises(DataError, match=r"es\.csv row 1 .*O -37 .*a price is zero or less.* in 2 of 2 rows"):
+            build(rows_of([0, 1], price=-37), symbol=symbol)
+
+
+def test_old_prices_below_zero_look_adjusted() -> None:
+    rows = rows_of(list(range(100)), price=70)
+    falling = dataclasses.replace(rows, low_e9=np.where(np.arange(100) < 30, -(10**9), rows.low_e9))
+    assert "adjusted-prices" in {finding.defect for finding in build(falling, symbol="CL").findings}
+    lately = dataclasses.replace(rows, low_e9=np.where(np.arange(100) > 70, -(10**9), rows.low_e9))
+    assert "adjusted-prices" not in {finding.defect for finding in build(lately, symbol="CL").findings}
+
+
+def test_a_bar_that_ends_after_the_recording_is_left_out() -> None:
+    end_ns = START + 2 * MINUTE_NS + 1
+    built = build(rows_of([0, 1, 2, 5]), end_ns=end_ns)
+    # A row beyond the end was not cut off by it.
+    assert ((built.tables[0].ts_ns - START) // MINUTE_NS).tolist() == [0, 1, 5]
+    assert built.findings[0].line.startswith(
+        "es.csv: last bars left out because the file was recorded up to 2024-01-02"
+    )
+    assert len(build(rows_of([0, 1]), end_ns=START + 2 * MINUTE_NS).tables[0].ts_ns) == 2
+    closes = BarForm(MINUTE_NS, close_labelled=True, has_volume=True)
+    assert len(build(rows_of([0, 1, 2]), form=closes, end_ns=end_ns).tables[0].ts_ns) == 3
+
+
+def test_rows_out_of_order_are_sorted_and_said_once() -> None:
+    built = build(rows_of([3, 1, 2, 0]))
+    assert ((built.tables[0].ts_ns - START) // MINUTE_NS).tolist() == [0, 1, 2, 3]
+    assert [finding.line for finding in built.findings] == ["es.csv: rows are out of time order in 2 places: sorted"]
+    said = Finding("out-of-order", "rows run newest first: reversed")
+    assert not build(rows_of([3, 1, 2, 0]), findings=(said,)).findings
+
+
+def test_a_bar_stamped_at_the_close_of_the_session_is_inside_it() -> None:
+    # 21:59 to 22:00 UTC, the last minute before the break in winter; then a print of the break; then the next day.
+    minutes = [*range(360, 421), 440, *range(480, 540)]
+    rows = rows_of(minutes)
+    open_e9 = rows.open_e9 + np.arange(len(minutes)) % 3 * 10**9
+    for at, gone in ((60, False), (61, True)):
+        far_e9 = np.where(np.arange(len(minutes)) == at, 4000 * 10**9, open_e9)
+        form = BarForm(MINUTE_NS, close_labelled=True, has_volume=True)
+        built = build(Rows(**{**vars(rows), **dict.fromkeys(PRICE_COLUMNS, far_e9)}), form=form)
+        assert (len(built.tables[0].ts_ns) < len(minutes)) == gone
+
+
+def test_bars_without_volume_are_kept_and_counted() -> None:
+    rows = dataclasses.replace(rows_of([0, 1, 2]), volume=np.array([5.0, 0.0, 5.0]))
+    built = build(rows)
+    assert len(built.tables[0].ts_ns) == 3
+    assert [finding.text for finding in built.findings] == ["bars without volume, kept as they are: 1 of 3"]
 
 
 def test_fingerprint_follows_content_and_not_order() -> None:
-    first, second = build(rows_of([0, 1])).tables[0], build(rows_of([0, 1], price=200)).tables[0]
+    first, second = build(rows_of([0, 1])).tables[0], build(rows_of([0, 1], price=4900)).tables[0]
     other = dataclasses.replace(second, contract="NQ")
     assert fingerprint([first, other]) == fingerprint([other, first])
     seen = {fingerprint([table]) for table in (first, second, other)}
@@ -111,5 +167,11 @@ def test_fingerprint_follows_content_and_not_order() -> None:
         seen.add(fingerprint([dataclasses.replace(first, **{name: getattr(first, name) + 1})]))
     seen.add(fingerprint([dataclasses.replace(first, interval_ns=1)]))
     seen.add(fingerprint([dataclasses.replace(first, has_volume=False)]))
-    assert len(seen) == 10
+    spread_e9 = np.full(2, 250_000_000)
+    for spread in (spread_e9, 2 * spread_e9):
+        seen.add(fingerprint([dataclasses.replace(first, open_spread_e9=spread)]))
+    for lots in (5, 6):
+        interest = OpenInterest("ES", np.array([19_700], np.int32), np.array([START]), np.array([lots]))
+        seen.add(fingerprint([first], interest=[interest]))
+    assert len(seen) == 14
     assert fingerprint([dataclasses.replace(first, instrument_id=99)]) == fingerprint([first])

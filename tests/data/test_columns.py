@@ -2,7 +2,8 @@
 
 import pytest
 
-from tidewalk.data.columns import dialect, identify, lacking, used
+from tidewalk.data.columns import identify, lacking, says_utc, used
+from tidewalk.data.dialects import by_names
 
 
 def found(header: str) -> str:
@@ -67,7 +68,7 @@ def test_missing_prices_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "name", "closes", "says_utc"),
+    ("header", "name", "closes", "in_utc"),
     [
         ("ts_event,rtype,instrument_id,open,high,low,close,volume,symbol", "Databento", False, False),
         ("Symbol,Time,Open,High,Low,Last,Change,Volume,Open Int", "Barchart", False, False),
@@ -81,9 +82,11 @@ def test_missing_prices_are_named() -> None:
         ("datetime,open,high,low,close", "", None, False),
     ],
 )
-def test_programs_and_the_end_of_the_bar_they_stamp(header: str, name: str, closes: object, says_utc: object) -> None:
+def test_programs_and_the_end_of_the_bar_they_stamp(header: str, name: str, closes: object, in_utc: object) -> None:
     names = header.split(",")
     columns = identify(names)
     assert columns is not None
-    known = dialect(names, columns)
-    assert (known.name, known.close_labelled, known.is_utc) == (name, closes, says_utc)
+    known = by_names(names, columns)
+    assert (known.name, known.close_labelled) == (name, closes)
+    assert columns.stamp is not None
+    assert says_utc(names[columns.stamp]) == in_utc

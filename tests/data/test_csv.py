@@ -9,7 +9,8 @@ import pytest
 
 from data.market_files import csv_text, put, zst
 from tidewalk.core.errors import DataError
-from tidewalk.data.csv import Layout, read_text, sniff
+from tidewalk.data.csv import Layout, sniff
+from tidewalk.data.frames import text_frames
 from tidewalk.data.source import probe
 
 HEADER = "datetime,open,high,low,close,volume"
@@ -21,7 +22,7 @@ def layout_of(folder: Path, content: bytes | str) -> Layout:
 
 def frame_of(folder: Path, content: bytes | str) -> pl.DataFrame:
     source = probe(put(folder, "es.csv", content))
-    return read_text(source, sniff(source))[0]
+    return pl.concat([frame.columns for frame in text_frames(source, sniff(source))])
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -71,8 +72,8 @@ def test_quoted_fields_may_hold_the_separator(tmp_path: Path) -> None:
     assert frame_of(tmp_path, f"{HEADER}\n{line}").row(0)[:2] == ("Apr 08, 2019", "2,890.88")
 
 
-def test_missing_header_is_refused(tmp_path: Path) -> None:
-    data = csv_text().split("\n", 1)[1]
+def test_missing_header_whose_form_does_not_tell_is_refused(tmp_path: Path) -> None:
+    data = "".join(f"2024-01-02 15:0{i}:00,4800,4790,4810,4800,10\n" for i in range(5))
     with pytest.raises(DataError, match=r"es\.csv: no header line: the file begins with data \(2024-01-02 15:00"):
         layout_of(tmp_path, data)
 
@@ -107,7 +108,7 @@ def test_header_without_a_name_for_the_time_of_day(tmp_path: Path) -> None:
     layout = layout_of(tmp_path, text)
     assert (layout.columns.stamp, layout.columns.time, layout.columns.open) == (0, 1, 2)
     assert (layout.dialect.name, layout.dialect.close_labelled) == ("VisualChart", True)
-    assert "no name for the second column" in layout.notes[0]
+    assert "no name for the second column" in layout.findings[1].text
 
 
 def test_separator_at_the_end_of_lines_is_tolerated(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_separator_at_the_end_of_lines_is_tolerated(tmp_path: Path) -> None:
 def test_line_with_too_many_fields_is_refused_with_its_number(tmp_path: Path) -> None:
     lines = csv_text(5).split("\n")
     lines[3] += ",99"
-    with pytest.raises(DataError, match=r"es\.csv row 4: 7 fields under a header of 6 names \(datetime, open"):
+    with pytest.raises(DataError, match=r"es\.csv row 4: 7 fields, and the file has 6 columns \(datetime, open"):
         frame_of(tmp_path, "\n".join(lines))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidewalk.core.errors import DataError
 from tidewalk.data.bars import UNDEF_PRICE_E9
-from tidewalk.data.numbers import looks_numeric, price_columns, volume_column
+from tidewalk.data.numbers import are_raw, looks_numeric, price_columns, volume_column
 
 WHOLE_E9 = st.integers(min_value=-(9 * 10**17), max_value=9 * 10**17)
 
@@ -72,7 +72,8 @@ def test_words_are_garbage_not_missing() -> None:
 def test_raw_integers_are_taken_as_they_are() -> None:
     assert prices_e9("5199750000000", "9223372036854775807", raw=True) == [5_199_750_000_000, UNDEF_PRICE_E9]
     assert prices_e9(5_199_750_000_000, raw=True) == [5_199_750_000_000]
-    assert prices_e9("5199.75", raw=True) == [5_199_750_000_000]  # decimals are never raw
+    columns = [pl.Series(["5199.75", "5200"]), pl.Series(["34000", "34001"]), pl.Series(["5199750000000", None])]
+    assert [are_raw([column]) for column in columns] == [False, False, True]  # decimals are never raw
     assert prices_e9("5199", raw=False) == [5_199_000_000_000]
     assert prices_e9(5199) == [5_199_000_000_000]
 
@@ -111,15 +112,50 @@ def test_one_price_column_settles_the_comma_for_all() -> None:
 
 
 def test_volume_suffixes_sums_and_missing() -> None:
-    volume, garbage, missing = volume_column([pl.Series(["1.93M", "779.92K", "-", "12", "1,200"])], "f.csv")
+    volume, garbage, missing = volume_column([pl.Series(["1.93M", "779.92K", "-", "12", "1,200"])])
     assert volume.tolist() == [1_930_000.0, 779_920.0, 0.0, 12.0, 1200.0]
     assert (garbage.any(), missing) == (np.False_, 1)
-    both, _, _ = volume_column([pl.Series(["3"]), pl.Series([4])], "f.csv")
+    both, _, _ = volume_column([pl.Series(["3"]), pl.Series([4])])
     assert both.tolist() == [7.0]
-    _, garbage, _ = volume_column([pl.Series(["many"])], "f.csv")
+    _, garbage, _ = volume_column([pl.Series(["many"])])
     assert garbage.tolist() == [True]
 
 
 def test_numbers_are_told_from_names() -> None:
     assert all(map(looks_numeric, ("1637971200000", "-0.5", "1,200", "3%", "1e-5")))
     assert not any(map(looks_numeric, ("open", "", "2024-01-01", "ES")))
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        (["0,853", "1,107"], [0.853, 1.107]),  # no thousands begin with 0
+        (["12.345,5", "12.345"], [12345.5, 12345.0]),  # a point between thousands, with and without decimals
+        (["4 801,25", "998,5"], [4801.25, 998.5]),
+        (["4'801.25", "998.5"], [4801.25, 998.5]),
+        (["4\u202f801.25"], [4801.25]),
+        (['"4801.25"', "4801"], [4801.25, 4801.0]),
+    ],
+)
+def test_marks_of_thousands_and_decimals(texts: list[str], values: list[float]) -> None:
+    assert prices_e9(*texts) == [round(value * 10**9) for value in values]
+
+
+def test_number_of_the_other_mark_is_garbage_not_a_thousandth() -> None:
+    _, garbage = price_columns([pl.Series(["4801,25", "4.8"])] * 4, "f.csv", raw=False)
+    assert garbage.any()
+    _, garbage = price_columns([pl.Series(["4801,25", "4801.25"])] * 4, "f.csv", raw=False, decimal=".")
+    assert garbage.tolist() == [True, False]
+    _, garbage = price_columns([pl.Series(["4801,25", "4801.25", None])] * 4, "f.csv", raw=False, decimal=",")
+    assert garbage.tolist() == [False, True, False]
+
+
+def test_volume_has_the_decimal_mark_of_the_prices() -> None:
+    assert volume_column([pl.Series(["1.200", "1,5K"])], ",")[0].tolist() == [1200.0, 1500.0]
+    assert volume_column([pl.Series(["1.2", "1,200"])], ".")[0].tolist() == [1.2, 1200.0]
+
+
+@pytest.mark.parametrize("word", ["-nan", "+inf", "Infinity", "1.#QNAN", "#VALUE!", "<NA>", "n.a.", "\\N"])
+def test_words_for_nothing_of_many_programs(word: str) -> None:
+    values, garbage = price_columns([pl.Series([word, "1.5"])] * 4, "f.csv", raw=False)
+    assert (values[0].tolist(), garbage.any()) == ([UNDEF_PRICE_E9, 1_500_000_000], np.False_)

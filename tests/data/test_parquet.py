@@ -1,17 +1,22 @@
 """Parquet and Feather files: typed stamps and prices, and files that cannot do."""
 
+import datetime
+import gzip
+import io
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
-from data.market_files import HOUR_NS, MINUTE_NS, START, put
+from data.market_files import HOUR_NS, MINUTE_NS, START, put, zst
 from tidewalk.core.errors import DataError
 from tidewalk.data.parquet import read_schema
 from tidewalk.data.rows import FileRows
 from tidewalk.data.source import probe
-from tidewalk.data.table import open_table, parse_table, table_rows
+from tidewalk.data.table import open_table, parse_table
+from tidewalk.data.timing import table_rows
 
 Write = Callable[[pl.DataFrame, Path], None]
 
@@ -117,3 +122,93 @@ def test_damaged_file_is_refused(tmp_path: Path, write: Write) -> None:
     content = (tmp_path / "whole").read_bytes()
     with pytest.raises(DataError, match=r"es\.parquet: the file is cut off or damaged"):
         open_table(probe(put(tmp_path, "es.parquet", content[: len(content) // 2])))
+
+
+def in_utc(count: int = 4) -> pl.DataFrame:
+    return frame(count).with_columns(pl.col("date").dt.replace_time_zone("UTC"))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda data, path: data.write_ipc_stream(path),
+        lambda data, path: data.write_ipc(path, compression="zstd"),
+        lambda data, path: data.write_ipc(path, compression="lz4"),
+        lambda data, path: data.write_parquet(path, compression="gzip"),
+        lambda data, path: path.write_bytes(gzip.compress(parquet_bytes(data))),
+        lambda data, path: path.write_bytes(zst(parquet_bytes(data))),
+    ],
+)
+def test_containers_and_compressions(tmp_path: Path, write: Write) -> None:
+    write(in_utc(), tmp_path / "es.bin")
+    assert read(tmp_path / "es.bin").rows["ES"].stamp_ns.tolist() == [START + i * MINUTE_NS for i in range(4)]
+
+
+def parquet_bytes(data: pl.DataFrame) -> bytes:
+    target = io.BytesIO()
+    data.write_parquet(target)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pl.col("open").cast(pl.Decimal(12, 4)),
+        pl.col("open").cast(pl.Float32),
+        pl.col("open").cast(pl.String),
+        pl.col("volume").cast(pl.UInt64),
+        pl.col("volume").cast(pl.Float64),
+    ],
+)
+def test_numbers_of_every_type(tmp_path: Path, change: pl.Expr) -> None:
+    in_utc().with_columns(change).write_parquet(tmp_path / "es.parquet")
+    rows = read(tmp_path / "es.parquet").rows["ES"]
+    assert (rows.open_e9.tolist()[0], rows.volume[0]) == (4_800_250_000_000, 5.0)
+
+
+def test_stamps_of_another_age_are_refused(tmp_path: Path) -> None:
+    ages = frame().with_columns(pl.Series("date", [datetime.datetime(1700, 1, 1)] * 4).dt.replace_time_zone("UTC"))
+    ages.write_parquet(tmp_path / "es.parquet")
+    with pytest.raises(DataError, match=r"es\.parquet row 1: '1700-01-01 00:00:00.*' is no stamp"):
+        read(tmp_path / "es.parquet")
+
+
+def test_symbols_from_a_dictionary(tmp_path: Path) -> None:
+    symbols = pl.Series("symbol", ["ESH4", "ESM4", "ESH4", None]).cast(pl.Categorical)
+    in_utc().with_columns(symbols).write_parquet(tmp_path / "es.parquet")
+    found = read(tmp_path / "es.parquet", "ESH4")
+    assert (len(found.rows["ESH4"].row), found.rows_unmapped) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (pl.concat_list("open").alias("open"), r"column 'open' holds List.*and prices are numbers"),
+        (pl.struct("high").alias("high"), r"column 'high' holds Struct"),
+        (pl.col("low") > 0, "column 'low' holds Boolean"),
+        (pl.col("date").cast(pl.String).cast(pl.Binary), "column 'date' holds Binary, and plain values are needed"),
+        (pl.col("date").alias("close"), "column 'close' holds Datetime"),
+    ],
+)
+def test_columns_that_hold_no_single_number_are_refused(tmp_path: Path, change: pl.Expr, message: str) -> None:
+    in_utc().with_columns(change).write_parquet(tmp_path / "es.parquet")
+    with pytest.raises(DataError, match=message):
+        open_table(probe(tmp_path / "es.parquet"))
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_feather, lambda data, path: data.write_ipc_stream(path)])
+def test_hostile_files_are_refused_or_read(tmp_path: Path, write: Write) -> None:
+    write(in_utc(300), tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    rng = np.random.default_rng(5)
+    outcomes = set()
+    for _ in range(60):
+        broken = bytearray(content)
+        for at in rng.integers(0, len(broken), 6):
+            broken[at] = rng.integers(256)
+        try:
+            read(put(tmp_path, "es.parquet", bytes(broken)))
+            outcomes.add("read")
+        except DataError:
+            outcomes.add("refused")
+    assert "refused" in outcomes

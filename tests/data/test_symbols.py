@@ -37,7 +37,7 @@ def test_symbols_of_a_parent_file(symbol: str, symbology: str, labels: tuple[str
     choice = choose(symbol, spans(*PARENT), vendor_ids=True)
     assert choice is not None
     assert (choice.symbology, choice.labels) == (symbology, labels)
-    assert bool(choice.notes) == (symbol == "ES")
+    assert bool(choice.findings) == (symbol == "ES")
 
 
 def test_continuous_series_needs_ids_to_show_its_rolls() -> None:
@@ -87,20 +87,20 @@ def test_long_inventories_are_cut() -> None:
 def test_contracts_of_two_decades_are_kept_apart() -> None:
     by_label = {"ESZ4": rows_at(ns("2014-10-01"), ns("2014-12-19"), ns("2020-01-02"), ns("2024-11-29"))}
     by_label["ESH5"] = rows_at(ns("2014-12-22"))
-    series = contract_series(Choice("parent", ("ESH5", "ESZ4"), None, ()), by_label)
+    series = contract_series(Choice("parent", ("ESH5", "ESZ4"), None), by_label)
     assert [(entry.name, len(entry.rows.row)) for entry in series] == [("ESZ14", 2), ("ESH5", 1), ("ESZ24", 2)]
 
 
 def test_a_back_month_belongs_to_the_year_in_which_it_expires() -> None:
     # First traded in December 2019, five years ahead; the days it traded on decide, not the first one.
-    series = contract_series(Choice("raw", ("ESZ4",), None, ()), {"ESZ4": rows_at(ns("2019-12-23"), ns("2020-12-18"))})
+    series = contract_series(Choice("raw", ("ESZ4",), None), {"ESZ4": rows_at(ns("2019-12-23"), ns("2020-12-18"))})
     assert [(entry.month.year, entry.month.month) for entry in series if entry.month] == [(2024, 12)]
 
 
 def test_one_contract_of_two_is_asked_for_by_two_digits() -> None:
     rows = {"ESZ4": rows_at(ns("2014-12-01"), ns("2024-12-02"))}
     with pytest.raises(DataError, match=r"--symbol ESZ4: the data hold 2 contracts .* Ask for one of ESZ14, ESZ24"):
-        contract_series(Choice("raw", ("ESZ4",), None, ()), rows)
+        contract_series(Choice("raw", ("ESZ4",), None), rows)
     wanted = choose("ESZ24", spans("ESZ4"), vendor_ids=True)
     assert wanted is not None
     assert [entry.name for entry in contract_series(wanted, rows)] == ["ESZ24"]
@@ -114,14 +114,12 @@ def test_two_digits_where_one_does_are_refused_with_the_code() -> None:
 
 
 def test_labels_that_are_no_contracts_come_as_they_are() -> None:
-    series = contract_series(
-        Choice("raw", ("TFM FMH0024!",), None, ()), {"TFM FMH0024!": rows_at(START, START + DAY_NS)}
-    )
+    series = contract_series(Choice("raw", ("TFM FMH0024!",), None), {"TFM FMH0024!": rows_at(START, START + DAY_NS)})
     assert [(entry.name, entry.month) for entry in series] == [("TFM FMH0024!", None)]
-    assert contract_series(Choice("raw", ("ESZ4",), None, ()), {}) == []
+    assert contract_series(Choice("raw", ("ESZ4",), None), {}) == []
 
 
 def test_one_and_two_digit_codes_of_one_contract_are_one_table() -> None:
     rows = {"ESZ4": rows_at(ns("2024-11-01")), "ESZ24": rows_at(ns("2024-12-02"))}
-    series = contract_series(Choice("parent", ("ESZ24", "ESZ4"), None, ()), rows)
+    series = contract_series(Choice("parent", ("ESZ24", "ESZ4"), None), rows)
     assert [(entry.name, len(entry.rows.row)) for entry in series] == [("ESZ4", 2)]

@@ -1,5 +1,6 @@
 """From columns to rows: what is a bar, when it was, and what is said about the rest."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 
 from data.market_files import HOUR_NS, MINUTE_NS, START, csv_text, ns, put
 from tidewalk.core.errors import DataError
+from tidewalk.data.frames import text_frames
+from tidewalk.data.quality import notes, warnings
 from tidewalk.data.rows import FileRows
 from tidewalk.data.source import probe
-from tidewalk.data.table import Parsed, open_table, parse_table, spans, table_rows
+from tidewalk.data.table import Parsed, open_table, parse_table, spans
+from tidewalk.data.timing import table_rows
 
 HEADER = "datetime,open,high,low,close,volume"
 SYMBOLS = "symbol,datetime,open,high,low,close,volume"
@@ -21,6 +25,15 @@ def parse(folder: Path, text: str) -> Parsed:
 
 def read(folder: Path, text: str, *labels: str, zone: str | None = None, bar_label: str | None = None) -> FileRows:
     return table_rows(parse(folder, text), labels or ("ES",), zone=zone, bar_label=bar_label)  # pyright: ignore
+
+
+def said(found: FileRows) -> tuple[str, ...]:
+    """What is said of a file, the line on its columns left out."""
+    return notes(finding for finding in found.findings if not finding.text.startswith("read as"))
+
+
+def warned(found: FileRows) -> tuple[str, ...]:
+    return warnings(found.findings)
 
 
 def line(stamp: str, price: float = 100.0, symbol: str = "") -> str:
@@ -35,7 +48,9 @@ def test_rows_of_a_plain_file(tmp_path: Path) -> None:
     assert rows.open_e9.tolist() == [(4800 + i) * 10**9 + 250_000_000 for i in range(5)]
     assert rows.row.tolist() == [2, 3, 4, 5, 6]
     assert (found.rows_read, found.interval_ns, found.has_volume, found.close_labelled) == (5, MINUTE_NS, True, False)
-    assert found.notes == ("stamps are assumed to be the start of the bar; say --bar-label close if they are its end",)
+    assert said(found)[1:] == (
+        "stamps are assumed to be the start of the bar; say --bar-label close if they are its end",
+    )
 
 
 def test_blank_rows_and_footers_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -43,10 +58,10 @@ def test_blank_rows_and_footers_are_left_out_and_counted(tmp_path: Path) -> None
     found = read(tmp_path, text)
     assert len(found.rows["ES"].row) == 3
     assert found.rows_read == 8
-    assert "blank rows: 4" in found.notes
+    assert "blank rows: 4" in said(found)
     assert (
         "lines that are no bars: 1, first row 9 ('Downloaded from Barchart.com as of 01-03-2020 04:06pm CST')"
-        in found.notes
+        in said(found)
     )
 
 
@@ -54,7 +69,7 @@ def test_header_line_repeated_inside_is_left_out(tmp_path: Path) -> None:
     joined = csv_text(3) + HEADER + "\n" + line("2024-01-02 16:00:00+00:00")
     found = read(tmp_path, joined)
     assert len(found.rows["ES"].row) == 4
-    assert "lines that are no bars: 1, first row 5 ('datetime')" in found.notes
+    assert "lines that are no bars: 1, first row 5 ('datetime')" in said(found)
 
 
 def test_priced_row_without_a_stamp_is_refused(tmp_path: Path) -> None:
@@ -79,22 +94,24 @@ def test_naive_stamps_need_a_zone(tmp_path: Path) -> None:
         read(tmp_path, csv_text(3, zone=""))
     found = read(tmp_path, csv_text(3, zone=""), zone="America/Chicago")
     assert found.rows["ES"].stamp_ns[0] == START + 6 * HOUR_NS
-    assert "stamps are wall time of America/Chicago (--tz)" in found.notes
+    assert "stamps are wall time of America/Chicago (--tz)" in said(found)
 
 
 def test_column_name_may_say_utc(tmp_path: Path) -> None:
     text = csv_text(3, "timestamp_utc,open,high,low,close,volume", zone="")
     found = read(tmp_path, text)
     assert found.rows["ES"].stamp_ns[0] == START
-    assert "stamps are UTC, as the column name 'timestamp_utc' says" in found.notes
+    assert "stamps are UTC, as the column name 'timestamp_utc' says" in said(found)
     doubtful = read(tmp_path, text, zone="America/Chicago")
-    assert doubtful.warnings == ("es.csv: column 'timestamp_utc' says UTC, --tz America/Chicago was used",)
+    assert warned(doubtful) == (
+        "stamps are UTC, as the column name 'timestamp_utc' says; --tz America/Chicago was used instead",
+    )
 
 
 def test_zone_is_not_used_where_stamps_say_theirs(tmp_path: Path) -> None:
     found = read(tmp_path, csv_text(3), zone="America/Chicago")
     assert found.rows["ES"].stamp_ns[0] == START
-    assert "--tz is not used: the stamps say their zone themselves" in found.notes
+    assert said(found)[0].startswith("--tz is not used: the stamps say their zone themselves")
 
 
 @pytest.mark.parametrize("clock", ["", " 00:00:00"])
@@ -103,7 +120,7 @@ def test_dates_are_utc_days_and_need_no_zone(tmp_path: Path, clock: str) -> None
     found = read(tmp_path, f"{HEADER}\n{days}", bar_label="close")
     assert found.rows["ES"].stamp_ns[0] == ns("2024-01-02")
     assert (found.interval_ns, found.close_labelled) == (24 * HOUR_NS, False)
-    assert "stamps are dates: each bar is taken as one UTC day" in found.notes
+    assert "stamps are dates: each bar is taken as one UTC day" in said(found)
 
 
 def test_bar_label_is_the_users_then_the_formats_then_assumed(tmp_path: Path) -> None:
@@ -114,14 +131,14 @@ def test_bar_label_is_the_users_then_the_formats_then_assumed(tmp_path: Path) ->
     assert not read(tmp_path, trade_station, zone="America/Chicago", bar_label="open").close_labelled
     assert read(tmp_path, csv_text(3), bar_label="close").close_labelled
     found = read(tmp_path, trade_station, zone="America/Chicago")
-    assert "stamps are taken as the end of the bar, as TradeStation writes them" in found.notes
+    assert "stamps are taken as the end of the bar, as TradeStation writes them" in said(found)
     assert found.rows["ES"].volume.tolist() == [7.0, 7.0, 7.0]
 
 
 def test_tradingview_label_is_known_only_for_its_own_stamps(tmp_path: Path) -> None:
     columns = "time,open,high,low,close,Volume"
-    assert "as TradingView writes them" in read(tmp_path, csv_text(3, columns)).notes[0]
-    assert "are assumed to be the start" in read(tmp_path, csv_text(3, columns, zone=""), zone="UTC").notes[-1]
+    assert "as TradingView writes them" in said(read(tmp_path, csv_text(3, columns)))[1]
+    assert "are assumed to be the start" in said(read(tmp_path, csv_text(3, columns, zone=""), zone="UTC"))[-1]
 
 
 def test_newest_first_is_reversed_and_equal_stamps_with_it(tmp_path: Path) -> None:
@@ -129,12 +146,12 @@ def test_newest_first_is_reversed_and_equal_stamps_with_it(tmp_path: Path) -> No
     text = HEADER + "\n" + "".join(line(f"2024-01-02 {at}Z", 100 + i) for i, at in enumerate(stamps))
     found = read(tmp_path, text)
     assert (found.rows["ES"].close_e9 // 10**9).tolist() == [103, 102, 101, 100]
-    assert "rows run newest first: reversed" in found.notes
+    assert "rows run newest first: reversed" in said(found)
 
 
 def test_rows_out_of_order_are_noted(tmp_path: Path) -> None:
     text = HEADER + "\n" + "".join(line(f"2024-01-02 {at}Z") for at in ("15:00", "15:05", "15:01", "15:06", "15:07"))
-    assert "rows are out of time order in 1 places: sorted" in read(tmp_path, text).notes
+    assert "rows are out of time order in 1 places: sorted" in said(read(tmp_path, text))
 
 
 def test_autumn_hour_is_resolved_per_symbol(tmp_path: Path) -> None:
@@ -183,3 +200,54 @@ def test_databento_csv_of_two_bar_lengths_is_refused(tmp_path: Path) -> None:
     rows = "".join(f"1704207600000000000,{rtype},1,100,1.5,1.5,1.5,1.5,7,ESH4\n" for rtype in (33, 34))
     with pytest.raises(DataError, match="mixed bar intervals: ohlcv-1m and ohlcv-1h"):
         parse(tmp_path, f"{DATABENTO}\n{rows}")
+
+
+def test_order_of_dates_may_be_settled_far_down_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The blocks are small here, so that the day above 12 lies in a later one than the first rows.
+    monkeypatch.setattr("tidewalk.data.table.text_frames", functools.partial(text_frames, block_bytes=256))
+    early = "".join(line(f"1/2/2024 15:{minute:02d}:00") for minute in range(40))
+    late = "".join(line(f"1/31/2024 15:{minute:02d}:00") for minute in range(40))
+    found = read(tmp_path, f"{HEADER}\n{early}{late}", zone="UTC")
+    assert found.rows["ES"].stamp_ns[0] == START
+    assert len(found.rows["ES"].row) == 80
+    assert found.rows["ES"].row.tolist() == list(range(2, 82))
+    assert "dates are month/day/year" in said(found)
+
+
+def test_decimal_comma_of_a_semicolon_file(tmp_path: Path) -> None:
+    rows = "".join(f"2024-01-02 15:0{i}Z;100,25;101;99,5;100;1.200\n" for i in range(3))
+    found = read(tmp_path, HEADER.replace(",", ";") + "\n" + rows)
+    assert found.rows["ES"].open_e9.tolist() == [100_250_000_000] * 3
+    assert found.rows["ES"].volume.tolist() == [1200.0] * 3
+    assert "numbers have a decimal comma" in said(found)
+
+
+def test_header_shorter_than_the_rows(tmp_path: Path) -> None:
+    rows = "".join(f"2024-01-02 15:0{i}Z,100,101,99,100,5\n" for i in range(3))
+    found = read(tmp_path, f"open,high,low,close,volume\n{rows}")
+    assert found.rows["ES"].open_e9.tolist() == [100 * 10**9] * 3
+    assert "the header has no name for the first column, which holds the stamps" in said(found)
+    trailing = read(tmp_path, f"{HEADER}\n{rows.replace(chr(10), ',7,8' + chr(10))}")
+    assert "the last 2 columns have no name and are not used" in said(trailing)
+    with pytest.raises(DataError, match=r"rows have 7 fields under a header of 6 names .* not plain which are unnamed"):
+        read(tmp_path, f"{HEADER}\n{rows.replace('Z,', 'Z,7,')}")
+
+
+def test_zones_named_by_the_stamps(tmp_path: Path) -> None:
+    rows = "".join(line(f"20240102 09:0{i}:00 US/Central") for i in range(3))
+    found = read(tmp_path, f"{HEADER}\n{rows}", zone="UTC")
+    assert found.rows["ES"].stamp_ns[0] == START
+    assert "--tz is not used: the stamps say their zone themselves" in said(found)
+    with pytest.raises(DataError, match="stamps name several zones: US/Central, US/Eastern"):
+        read(tmp_path, f"{HEADER}\n{rows}{line('20240102 10:05:00 US/Eastern')}")
+    with pytest.raises(DataError, match="They end in CST, which is not the name of one zone"):
+        read(tmp_path, f"{HEADER}\n{rows.replace('US/Central', 'CST')}")
+
+
+def test_newest_first_file_keeps_the_two_passes_of_the_autumn_hour(tmp_path: Path) -> None:
+    hours = [f"2024-11-03 {hour:02d}:{minute}:00" for hour in (0, 1, 1, 2) for minute in ("00", "30")]
+    rising = "".join(line(stamp, 100 + i) for i, stamp in enumerate(hours))
+    falling = "".join(reversed(rising.splitlines(keepends=True)))
+    one, other = (read(tmp_path, f"{HEADER}\n{body}", zone="America/New_York").rows["ES"] for body in (rising, falling))
+    assert one.stamp_ns.tolist() == other.stamp_ns.tolist()
+    assert one.close_e9.tolist() == other.close_e9.tolist()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data.market_files import MINUTE_NS, ns
 from tidewalk.core.errors import ConfigError, DataError
-from tidewalk.data.zones import check_zone, to_utc
+from tidewalk.data.zones import check_zone, parse_zone, to_utc
 
 
 def convert(*walls: str, zone: str = "America/New_York") -> list[str]:
@@ -104,4 +104,58 @@ def test_zones_are_accepted(zone: str) -> None:
 )
 def test_unknown_zones_are_refused_with_the_nearest(zone: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=rf"--tz {zone}: not a name of the IANA time-zone database.*{hint}"):
+        check_zone(zone)
+
+
+@pytest.mark.parametrize(
+    ("zone", "utc"),
+    [
+        ("UTC+2", "2024-07-02 07:30"),
+        ("UTC-05:30", "2024-07-02 15:00"),
+        ("GMT+5", "2024-07-02 04:30"),
+        ("-05:00", "2024-07-02 14:30"),
+        ("Etc/GMT+5", "2024-07-02 14:30"),
+        ("EST", "2024-07-02 14:30"),
+        ("America/New_York+7", "2024-07-02 06:30"),
+        ("America/New_York-1", "2024-07-02 14:30"),
+    ],
+)
+def test_fixed_offsets_and_brokers_clocks(zone: str, utc: str) -> None:
+    assert convert("2024-07-02 09:30", zone=zone) == [utc]
+
+
+def test_brokers_clock_follows_new_york_and_not_europe() -> None:
+    # Between the changes of 10 and 31 March New York has summer time and Athens has not.
+    assert convert("2024-03-08 23:59", "2024-03-12 23:59", zone="America/New_York+7") == [
+        "2024-03-08 21:59",
+        "2024-03-12 20:59",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "remark"),
+    [
+        ("EST", "EST is UTC-5 all year, without summer time; the local clock is America/New_York"),
+        ("Etc/GMT+5", "Etc/GMT+5 is 5 hours behind UTC, all year"),
+        ("Etc/GMT-2", "Etc/GMT-2 is 2 hours ahead of UTC, all year"),
+        ("America/New_York+7", "America/New_York+7 is 7 hours ahead of the clock of America/New_York, all year"),
+        ("America/Chicago", ""),
+        ("UTC+2", ""),
+    ],
+)
+def test_zones_that_are_easily_misread_are_explained(zone: str, remark: str) -> None:
+    assert parse_zone(zone).remark == remark
+
+
+@pytest.mark.parametrize(
+    ("zone", "hint"), [("CST", "America/Chicago"), ("EDT", "America/New_York"), ("PST", "America/Los_Angeles")]
+)
+def test_abbreviations_of_summer_and_standard_time_are_not_taken(zone: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--tz {zone}: not a name .* \(did you mean {hint}\?\)"):
+        check_zone(zone)
+
+
+@pytest.mark.parametrize("zone", ["UTC+15", "UTC+2:75", "Mars/Base+2", "+", "America/New_York+99"])
+def test_impossible_offsets_are_refused(zone: str) -> None:
+    with pytest.raises(ConfigError, match="not a name of the IANA time-zone database"):
         check_zone(zone)

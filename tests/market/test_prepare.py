@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from data.market_files import MINUTE_NS, bar, dbn, mapped, ns, put
 from tidewalk.core.errors import ConfigError, DataError
-from tidewalk.data.bars import BarTable, Loaded
+from tidewalk.data.bars import BarTable, Definition, Loaded
 from tidewalk.data.contracts import spec_for
 from tidewalk.data.load import DataConfig
 from tidewalk.data.rolls import FrontSeries, front_series
 from tidewalk.market.device import CLOSING, GAP, LAST_OF_SESSION, ROLL, TRADABLE, MarketData
 from tidewalk.market.features import FEATURES
-from tidewalk.market.prepare import Prepared, SeriesConfig, flags, moves, prepare
+from tidewalk.market.prepare import Prepared, SeriesConfig, flags, moves, prepare, spec_of
 
 ES = spec_for("ES")
 QUARTER_E9 = 250_000_000
@@ -36,7 +36,7 @@ def table(contract: str, ts_ns: list[int], open_: list[float], *, minutes: int |
 
 def series(*tables: BarTable, root: str = "ES") -> FrontSeries:
     symbology = "parent" if len(tables) > 1 else "raw"
-    return front_series(Loaded(f"{root}.FUT", root, symbology, tables, (), (), (), "f"), spec_for(root))
+    return front_series(Loaded(f"{root}.FUT", root, symbology, tables, (), (), "f"), spec_for(root))
 
 
 def minutes_from(text: str, *offsets: int) -> list[int]:
@@ -99,7 +99,7 @@ def test_the_market_says_what_it_was_made_of(hand_made: Prepared) -> None:
     assert (info.symbol, info.root, info.contracts) == ("ES.FUT", "ES", ("ESH4", "ESM4"))
     assert (info.tick_e9, info.multiplier, info.commission_usd, info.tick_value_usd) == (QUARTER_E9, 50, 2.25, 12.5)
     assert (info.sessions, info.interval_ns, info.feature_names, info.first_usable) == (
-        "cme-globex",
+        "cme-equity",
         MINUTE_NS,
         ("body",),
         0,
@@ -197,7 +197,7 @@ def opens(prices_e9: list[int]) -> FrontSeries:
 )
 def test_moves_add_up_to_the_way_of_the_price_within_one_tick(eighths: list[int], tick_e9: int) -> None:
     prices = [eighth * tick_e9 // 8 for eighth in eighths]
-    move_ticks, _, _ = moves(opens(prices), dataclasses.replace(ES, tick_e9=tick_e9))
+    move_ticks, _ = moves(opens(prices), dataclasses.replace(ES, tick_e9=tick_e9))
     way_e9 = np.array(prices[2:], object) - prices[1]
     error_e9 = np.cumsum(move_ticks[:-2].astype(object)) * tick_e9 - way_e9
     assert all(abs(error) <= tick_e9 for error in error_e9)
@@ -209,10 +209,9 @@ def test_moves_add_up_to_the_way_of_the_price_within_one_tick(eighths: list[int]
 
 @given(st.lists(st.integers(-(10**7), 10**7), min_size=3, max_size=30))
 def test_on_the_grid_moves_are_exact(ticks: list[int]) -> None:
-    move_ticks, notes, warnings = moves(opens([tick * QUARTER_E9 for tick in ticks]), ES)
+    move_ticks, findings = moves(opens([tick * QUARTER_E9 for tick in ticks]), ES)
     assert move_ticks.tolist() == [*np.diff(ticks[1:]).tolist(), 0, 0]
-    assert not notes
-    assert not warnings
+    assert not findings
 
 
 def test_prices_are_rounded_to_the_nearest_tick_on_both_sides_of_zero() -> None:
@@ -233,25 +232,35 @@ def test_the_settlement_below_zero_of_crude_oil() -> None:
     """CL 18.27, -37.63, 10.01: long one contract of 1000 barrels loses 55,900 and then gains 47,640 USD."""
     cl = spec_for("CL")
     oil = opens([18_000_000_000, 18_270_000_000, -37_630_000_000, 10_010_000_000])
-    move_ticks, notes, warnings = moves(oil, cl)
+    move_ticks, findings = moves(oil, cl)
     assert (move_ticks * cl.tick_value_usd).tolist() == pytest.approx([-55_900, 47_640, 0, 0])
-    assert not notes
-    assert not warnings
+    assert not findings
 
 
 @pytest.mark.parametrize(("off", "kind"), [(0, ""), (1, "note"), (2, "note"), (3, "warning"), (200, "warning")])
 def test_more_than_one_percent_off_the_grid_is_a_warning_and_less_a_note(off: int, kind: str) -> None:
     prices = [5100 * 10**9 + (10**7 if i < off else 0) for i in range(200)]
-    _, notes, warnings = moves(opens(prices), ES)
-    assert (len(notes), len(warnings)) == (kind == "note", kind == "warning")
-    for text in (*notes, *warnings):
-        assert f"{off} of 200 opens ({off / 200:.2%}) are off the tick of 0.25; prices are rounded" in text
-        assert ("Adjusted prices, or another instrument" in text) == (kind == "warning")
+    findings = moves(opens(prices), ES)[1]
+    assert [finding.is_warning for finding in findings] == [kind == "warning"] * bool(off)
+    for finding in findings:
+        assert (
+            f"{off} of 200 bars ({off / 200:.2%}) have prices off the tick of 0.25; fills are rounded" in finding.text
+        )
+        assert ("Adjusted prices, or another instrument" in finding.text) == (kind == "warning")
+        assert (finding.defect, finding.count) == ("off-tick", off)
+
+
+def test_any_of_the_four_prices_may_be_off_the_grid() -> None:
+    on_grid = opens([5100 * 10**9] * 9)
+    for name in ("open_e9", "high_e9", "low_e9", "close_e9"):
+        price_e9 = getattr(on_grid, name).copy()
+        price_e9[4] += 10**7
+        assert moves(dataclasses.replace(on_grid, **{name: price_e9}), ES)[1][0].count == 1
 
 
 def test_prices_of_a_ratio_adjusted_series_are_doubted() -> None:
     adjusted = [round((5100 + i % 9 / 4) * 0.98765 * 10**9) for i in range(50)]
-    assert "Adjusted prices" in moves(opens(adjusted), ES)[2][0]
+    assert "Adjusted prices" in moves(opens(adjusted), ES)[1][0].text
 
 
 def test_a_move_beyond_int32_is_refused_with_the_flag_to_change() -> None:
@@ -263,6 +272,63 @@ def test_a_move_beyond_int32_is_refused_with_the_flag_to_change() -> None:
 def test_sizes_that_make_no_contract_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"--{name} is .*; it must be"):
         SeriesConfig(**{name: value})  # type: ignore[arg-type]
+
+
+# Specifications: flags, definitions in the data, the built-in table.
+
+
+def with_definitions(*terms: tuple[int, float | None], root: str = "ES") -> Loaded:
+    one = table(f"{root}H4", minutes_from(f"{MONDAY} 14:30", *range(30)), [5100.0] * 30)
+    definitions = tuple(
+        Definition(
+            f"{root}H4", i, is_outright=True, tick_e9=tick_e9, multiplier=size, currency="EUR", expiration_ns=None
+        )
+        for i, (tick_e9, size) in enumerate(terms)
+    )
+    spread = Definition("A-B", 9, is_outright=False, tick_e9=5, multiplier=1.0, currency="", expiration_ns=None)
+    return Loaded(f"{root}.FUT", root, "parent", (one,), (), (), "f", (*definitions, spread))
+
+
+def test_definitions_in_the_data_go_before_the_built_in_table() -> None:
+    spec, (finding,) = spec_of(with_definitions((QUARTER_E9, 50.0)), SeriesConfig())
+    assert (spec.tick_e9, spec.multiplier, spec.currency, spec.commission_usd) == (QUARTER_E9, 50.0, "EUR", 2.25)
+    assert (finding.defect, finding.is_warning) == ("definition", False)
+    assert finding.text == "definitions in the data: tick 0.25, multiplier 50, as expected of ES"
+    spec, (finding,) = spec_of(with_definitions((500_000_000, 25.0)), SeriesConfig())
+    assert (spec.tick_e9, spec.multiplier) == (500_000_000, 25.0)
+    assert finding.is_warning
+    assert "where ES is known with tick 0.25 and multiplier 50: the definitions are used" in finding.text
+
+
+def test_flags_go_before_definitions() -> None:
+    spec, _ = spec_of(with_definitions((500_000_000, 25.0)), SeriesConfig(tick=0.05, multiplier=10.0))
+    assert (spec.tick_e9, spec.multiplier) == (50_000_000, 10.0)
+    spec, _ = spec_of(with_definitions((500_000_000, None)), SeriesConfig())
+    assert (spec.tick_e9, spec.multiplier) == (500_000_000, 50.0)
+
+
+def test_a_root_unknown_here_is_known_by_its_definitions() -> None:
+    spec, _ = spec_of(with_definitions((10_000_000, 20.0), root="XYZ"), SeriesConfig())
+    assert (spec.root, spec.tick_e9, spec.multiplier, spec.sessions) == ("XYZ", 10_000_000, 20.0, "utc-day")
+    with pytest.raises(ConfigError, match=r"'XYZ' is not known.*--tick and --multiplier"):
+        spec_of(with_definitions(root="XYZ"), SeriesConfig())
+
+
+def test_definitions_that_differ_are_refused() -> None:
+    with pytest.raises(
+        DataError, match=r"ES\.FUT: definitions of its contracts differ: tick 0\.25 and multiplier 5\.0, tick"
+    ):
+        spec_of(with_definitions((QUARTER_E9, 50.0), (QUARTER_E9, 5.0)), SeriesConfig())
+
+
+def test_half_the_recorded_spread_is_in_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = with_definitions((QUARTER_E9, 50.0))
+    quoted = dataclasses.replace(made.tables[0], open_spread_e9=np.array([1, 1, 2, 3, 1] * 6) * QUARTER_E9)
+    for tables, half in (((quoted,), [0.5, 0.5, 1.0, 1.5, 0.5] * 6), (made.tables, None)):
+        given_ = dataclasses.replace(made, tables=tables)
+        monkeypatch.setattr("tidewalk.market.prepare.load_bars", lambda *_, given=given_: given)
+        spread = prepare(DataConfig(Path(), "ES.FUT"), SeriesConfig()).market.half_spread_ticks
+        assert (None if spread is None else spread.tolist()) == half
 
 
 # Real files.
@@ -392,10 +458,15 @@ def test_the_file_does_not_answer_to_a_name_that_it_does_not_hold(shared_data: P
 
 
 def test_a_quarter_century_of_daily_bars(shared_data: Path) -> None:
-    made = prepared(shared_data / "csv" / "yahoo-es_daily_2000-2025_yahoo-multiheader.csv", "ES")
+    path = shared_data / "csv" / "yahoo-es_daily_2000-2025_yahoo-multiheader.csv"
+    with pytest.raises(
+        DataError, match=r"row 346 .*do not enclose open and close, in 10 of 6136 rows.*--on-bad-bar drop"
+    ):
+        prepared(path, "ES")
+    made = prepare(DataConfig(path, "ES", on_bad_bar="drop"), SeriesConfig())
     check_any(made)
     assert (made.market.flags & LAST_OF_SESSION != 0).all()
-    assert "10 of 6136" in " ".join(made.market.info.notes)
+    assert "10 of 6136" in " ".join(made.market.info.warnings)
 
 
 def test_a_market_that_never_closes_needs_its_sizes(shared_data: Path) -> None:
@@ -408,7 +479,7 @@ def test_a_market_that_never_closes_needs_its_sizes(shared_data: Path) -> None:
     assert market.info.sessions == "utc-day"
     assert set(np.unique(market.session_id, return_counts=True)[1][1:-1]) == {1440}
     assert not (market.flags & GAP).any()
-    assert any("8 of 45031 opens (0.02%)" in note for note in market.info.notes)
+    assert any("of 45031 bars (0.0" in note and "off the tick of 0.1" in note for note in market.info.notes)
     # the clock of a day without a break never says the same twice
     clock = market.features[1500:2940, [list(FEATURES).index(name) for name in ("tod_sin", "tod_cos")]]
     assert len(np.unique(clock.round(6), axis=0)) == 1440
@@ -416,6 +487,4 @@ def test_a_market_that_never_closes_needs_its_sizes(shared_data: Path) -> None:
 
 def test_an_index_that_calls_itself_a_future_is_doubted(shared_data: Path) -> None:
     made = prepared(shared_data / "csv" / "ndx-index_1min_2026-01_2026-03_mislabelled-mnq.csv", "MNQ", tz="UTC")
-    assert any(
-        "15722 of 16422 opens (95.74%)" in text and "another instrument" in text for text in made.market.info.warnings
-    )
+    assert any("of 16422 bars (" in text and "another instrument" in text for text in made.market.info.warnings)

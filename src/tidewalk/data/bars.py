@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
+from tidewalk.data import quality
+from tidewalk.data.quality import Finding
 
 E9 = 1_000_000_000
 """Prices are held as integers in units of 1e-9, as Databento stores them. Divide by it, never multiply by 1e-9."""
@@ -37,6 +39,7 @@ class BarTable:
         close_e9: int64 [T], as open_e9.
         volume: float64 [T] finite, >= 0; all zeros where the source has none.
         has_volume: whether the source had a volume column.
+        open_spread_e9: int64 [T] bid-ask spread when the bar opens, > 0; None where the source has no quotes.
     """
 
     contract: str
@@ -50,6 +53,47 @@ class BarTable:
     close_e9: NDArray[np.int64]
     volume: NDArray[np.float64]
     has_volume: bool
+    open_spread_e9: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class OpenInterest:
+    """Open interest of one contract, as published.
+
+    Attributes:
+        contract: as in `BarTable.contract`.
+        trade_day: int32 [N] trade date it counts, days since 1970-01-01, increasing.
+        known_ns: int64 [N] UTC moment of publication; a decision may use it from then on.
+        lots: int64 [N] contracts open, >= 0.
+    """
+
+    contract: str
+    trade_day: NDArray[np.int32]
+    known_ns: NDArray[np.int64]
+    lots: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What the vendor's definition records say of one instrument.
+
+    Attributes:
+        symbol: raw symbol ("ESZ4").
+        instrument_id: vendor id.
+        is_outright: a single contract, no spread, combination or option.
+        tick_e9: smallest price step in 1e-9 units.
+        multiplier: money per contract for a price change of 1.0; None when not given.
+        currency: ISO code, "" when not given.
+        expiration_ns: UTC moment of the last trade, None when not given.
+    """
+
+    symbol: str
+    instrument_id: int
+    is_outright: bool
+    tick_e9: int
+    multiplier: float | None
+    currency: str
+    expiration_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -88,9 +132,10 @@ class Loaded:
             continuous series: one table per run of one instrument), "single" (text or Parquet without contract codes).
         tables: bars, in the order of expiry or, for "continuous", of time.
         files: files used and files left out.
-        notes: what was assumed, dropped or counted.
-        warnings: what the user has to know before believing a result.
+        findings: what was assumed, dropped, counted or doubted.
         fingerprint: SHA-256 over the sorted content, independent of file names, order, compression and times.
+        definitions: specifications of the instruments in use that the data hold; empty where they hold none.
+        open_interest: open interest of the contracts in use; empty where the data hold none.
     """
 
     symbol: str
@@ -98,9 +143,20 @@ class Loaded:
     symbology: str
     tables: tuple[BarTable, ...]
     files: tuple[SourceFile, ...]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    findings: tuple[Finding, ...]
     fingerprint: str
+    definitions: tuple[Definition, ...] = ()
+    open_interest: tuple[OpenInterest, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, dropped or counted, a line each."""
+        return quality.notes(self.findings)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user has to know before believing a result, a line each."""
+        return quality.warnings(self.findings)
 
 
 def validate(table: BarTable) -> None:

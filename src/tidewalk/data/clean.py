@@ -1,86 +1,208 @@
 """From raw rows to rows that can be bars: missing and impossible rows out, time order, no row twice.
 
-Nothing is repaired. A row is kept as it is, dropped and counted, or the file is refused with the row that cannot be
-trusted.
+Nothing is repaired: a high and low that do not fit are not widened, and no price is carried into a row that lacks one.
+A row is kept as it is, dropped and counted, or the file is refused with the row that cannot be trusted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
 from tidewalk.data.bars import E9, ohlc_inconsistent
-from tidewalk.data.rows import Rows, concat, iso, missing, prices, same_bar, take
+from tidewalk.data.quality import Finding
+from tidewalk.data.rows import Rows, concat, incomplete, is_absent, iso, missing, prices, same_bar, take
 
-MAX_BAD_SHARE = 0.01
-"""Share of impossible rows above which the source, not the row, is taken to be wrong."""
+WARN_MISSING_SHARE = 0.01
+MAX_MISSING_SHARE = 0.2
+"""Share of rows without prices above which a contract is refused: a vendor leaves out what did not trade, so that many
+empty rows are a column misread or a file half written."""
+FEWEST_MISSING = 20
+"""Number of rows without prices below which no share says anything: a back month may have three rows in all."""
+
+MAX_VOLUME = 1e17
+"""Largest volume of a bar believed: coins of a millionth of a cent trade less, the sentinels of vendors lie above."""
 
 HOUR_NS = 3_600 * E9
 
 
+@dataclass(frozen=True)
+class Handling:
+    """What to do with rows that cannot be right: the flags of the same names."""
+
+    on_bad_bar: Literal["refuse", "drop"] = "refuse"
+    on_conflict: Literal["refuse", "later"] = "refuse"
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Rows of one contract in time order, no moment twice, and how many were left out on the way.
+
+    Attributes:
+        rows: the rows left.
+        num_repeated: rows that were there already in the same file.
+        num_shared: rows that another file has too.
+        num_overlapping: bars that began before the one before them was complete.
+        num_conflicting: rows given up for a later one of the same moment.
+        example: the first conflict in words, "" where there is none.
+    """
+
+    rows: Rows
+    num_repeated: int = 0
+    num_shared: int = 0
+    num_overlapping: int = 0
+    num_conflicting: int = 0
+    example: str = ""
+
+
 def describe(rows: Rows, index: int, names: Sequence[str]) -> str:
-    """One row in words: file, row number, stamp, prices and volume."""
-    quoted = " ".join(f"{name} {column[index] / E9:.9g}" for name, column in zip("OHLC", prices(rows), strict=True))
+    """One row in words: file, row number, stamp, prices and volume; a missing price is a dash."""
+    values = [(name, column[index : index + 1]) for name, column in zip("OHLC", prices(rows), strict=True)]
+    quoted = " ".join(f"{name} {'-' if is_absent(value)[0] else f'{value[0] / E9:.9g}'}" for name, value in values)
     where = f"{names[int(rows.file_id[index])]} row {int(rows.row[index])}"
     return f"{where} ({iso(int(rows.stamp_ns[index]))}, {quoted}, volume {rows.volume[index]:g})"
 
 
-def drop_missing(parts: Sequence[Rows]) -> tuple[list[Rows], int]:
-    """Rows that have all four prices, per part, and the number of rows left out."""
-    gone = [missing(part) for part in parts]
-    return [take(part, ~mask) for part, mask in zip(parts, gone, strict=True)], sum(int(mask.sum()) for mask in gone)
+def drop_missing(
+    parts: Sequence[Rows], contracts: Sequence[str], names: Sequence[str]
+) -> tuple[list[Rows], list[Finding]]:
+    """Rows that have a price, per part, with a finding that counts those that have none.
 
-
-def drop_impossible(parts: Sequence[Rows], names: Sequence[str]) -> tuple[list[Rows], list[str]]:
-    """Rows whose high and low enclose open and close, per part, with a note that counts the others.
+    Args:
+        parts: rows of each contract.
+        contracts: names of the contracts.
+        names: file names, by file id.
 
     Raises:
-        DataError: more than `MAX_BAD_SHARE` of all rows are impossible, or a volume is negative.
+        DataError: more than `MAX_MISSING_SHARE` of the rows of one contract have no price.
     """
-    for part in parts:
-        for index in np.flatnonzero(part.volume < 0)[:1]:
-            raise DataError(f"{describe(part, int(index), names)}: negative volume. Correct or remove the row.")
-    bad = [ohlc_inconsistent(*prices(part)) for part in parts]
-    count, total = sum(int(mask.sum()) for mask in bad), sum(len(part.row) for part in parts)
-    if count == 0:
+    gone = [missing(part) for part in parts]
+    for contract, part, mask in zip(contracts, parts, gone, strict=True):
+        count = int(mask.sum())
+        if count >= FEWEST_MISSING and count > MAX_MISSING_SHARE * len(mask):
+            example = describe(part, int(np.flatnonzero(mask)[0]), names)
+            raise DataError(
+                f"{contract}: {count} of {len(mask)} rows have no price, the first is {example}. Up to "
+                f"{MAX_MISSING_SHARE:.0%} are left out as minutes without a trade; here a column is misread or the "
+                "file is damaged. Get it again, or remove those rows."
+            )
+    count, total = sum(int(mask.sum()) for mask in gone), sum(map(len, gone))
+    if not count:
         return list(parts), []
-    part, mask = next((part, mask) for part, mask in zip(parts, bad, strict=True) if mask.any())
+    part, mask = next((part, mask) for part, mask in zip(parts, gone, strict=True) if mask.any())
     example = describe(part, int(np.flatnonzero(mask)[0]), names)
-    if count > MAX_BAD_SHARE * total:
-        raise DataError(
-            f"{example}: high and low do not enclose open and close, in {count} of {total} rows. Up to "
-            f"{MAX_BAD_SHARE:.0%} of such rows are dropped; here the columns are misread or the file is damaged."
-        )
-    note = f"bars dropped because high and low do not enclose open and close: {count} of {total}, first {example}"
-    return [take(part, ~mask) for part, mask in zip(parts, bad, strict=True)], [note]
+    text = f"rows without a price left out: {count} of {total}, first {example}"
+    finding = Finding("missing-price", text, count, is_warning=count > WARN_MISSING_SHARE * total)
+    return [take(part, ~mask) for part, mask in zip(parts, gone, strict=True)], [finding]
 
 
-def regular(rows: Rows, interval_ns: int, names: Sequence[str]) -> tuple[Rows, int, int]:
-    """Rows of bars of equal length in time order, the duplicates dropped and the overlapping ones dropped.
+def drop_impossible(
+    parts: Sequence[Rows], names: Sequence[str], handling: Handling, *, only_positive: bool
+) -> tuple[list[Rows], list[Finding]]:
+    """Rows that can be bars, per part, with a finding for each kind of row left out.
 
-    A repeated row is dropped. Two different rows for one stamp are refused: which is right is not ours to guess.
-
-    Returns:
-        rows, number of exact duplicates dropped, number of bars dropped that began before the last one was complete.
+    Args:
+        parts: rows of each contract, none of them without any price.
+        names: file names, by file id.
+        handling: whether a row that cannot be a bar is refused or left out.
+        only_positive: whether the price of the product is always above zero.
 
     Raises:
-        DataError: conflicting rows.
+        DataError: a row cannot be a bar and such rows are to be refused.
+    """
+    kinds: list[tuple[str, str, Callable[[Rows], NDArray[np.bool_]]]] = [
+        ("impossible-bar", "a price is missing", incomplete),
+        ("impossible-bar", "high and low do not enclose open and close", lambda rows: ohlc_inconsistent(*prices(rows))),
+        ("impossible-bar", "volume is below zero", lambda rows: rows.volume < 0),
+        ("impossible-bar", "volume is more than any market trades", lambda rows: rows.volume > MAX_VOLUME),
+    ]
+    if only_positive:
+        at_zero = "a price is zero or less, which this product never traded at (bad data, or adjusted prices)"
+        kinds.append(("price-at-or-below-zero", at_zero, lambda rows: rows.low_e9 <= 0))
+    kept, findings = list(parts), list[Finding]()
+    for defect, what, is_bad in kinds:
+        bad = [is_bad(part) for part in kept]
+        count, total = sum(int(mask.sum()) for mask in bad), sum(len(part.row) for part in parts)
+        if not count:
+            continue
+        part, mask = next((part, mask) for part, mask in zip(kept, bad, strict=True) if mask.any())
+        example = describe(part, int(np.flatnonzero(mask)[0]), names)
+        if handling.on_bad_bar == "refuse":
+            raise DataError(
+                f"{example}: {what}, in {count} of {total} rows. Correct or remove them, or leave them out with "
+                "--on-bad-bar drop."
+            )
+        text = f"bars left out because {what}: {count} of {total}, first {example}"
+        findings.append(Finding(defect, text, count, is_warning=True))
+        kept = [take(part, ~mask) for part, mask in zip(kept, bad, strict=True)]
+    return kept, findings
+
+
+def regular(
+    rows: Rows, interval_ns: int, names: Sequence[str], handling: Handling, file_end_ns: Sequence[int]
+) -> Ordered:
+    """Bars of equal length in time order, the repeated and the overlapping ones left out.
+
+    Two different bars for one moment are refused, which is right is not ours to guess. Where the user said so the one
+    of the file that reaches further in time is kept, and inside one file the one further down.
+
+    Args:
+        rows: rows of one contract.
+        interval_ns: bar length.
+        names: file names, by file id.
+        handling: what to do with conflicting rows.
+        file_end_ns: last stamp of each file, by file id.
+
+    Raises:
+        DataError: conflicting rows that are to be refused, or of two files that end at the same moment.
     """
     rows = _sorted(rows)
     later = np.flatnonzero(np.diff(rows.stamp_ns) == 0) + 1
-    same = same_bar(rows, later - 1, later)
-    if not same.all():
-        index = int(later[~same][0])
-        raise DataError(
-            f"two different bars for one moment: {describe(rows, index - 1, names)} and {describe(rows, index, names)}"
-            f" ({int((~same).sum())} such pairs). Keep one source per period, or remove the wrong rows."
-        )
+    differs = later[~same_bar(rows, later - 1, later)]
+    example, num_conflicting = "", 0
+    if len(differs):
+        index = int(differs[0])
+        example = f"{describe(rows, index - 1, names)} and {describe(rows, index, names)}"
+        if handling.on_conflict == "refuse":
+            raise DataError(
+                f"two different bars for one moment: {example} ({len(differs)} such pairs). Keep one source per "
+                "period, or keep the later file's bar with --on-conflict later."
+            )
+        count = len(rows.row)
+        rows = _latest(rows, np.unique(rows.stamp_ns[differs]), names, np.asarray(file_end_ns))
+        num_conflicting = count - len(rows.row)
+    later = np.flatnonzero(np.diff(rows.stamp_ns) == 0) + 1
+    num_shared = int((rows.file_id[later] != rows.file_id[later - 1]).sum())
     keep = np.ones(len(rows.row), np.bool_)
     keep[later] = False
     rows = take(rows, keep)
     kept = take(rows, _not_overlapping(rows.stamp_ns, interval_ns))
-    return kept, len(later), len(rows.row) - len(kept.row)
+    num_overlapping = len(rows.row) - len(kept.row)
+    return Ordered(kept, len(later) - num_shared, num_shared, num_overlapping, num_conflicting, example)
+
+
+def _latest(rows: Rows, stamps_ns: NDArray[np.int64], names: Sequence[str], file_end_ns: NDArray[np.int64]) -> Rows:
+    """Rows in time order, at each of these stamps only the one of the file that reaches furthest."""
+    at = np.flatnonzero(np.isin(rows.stamp_ns, stamps_ns))
+    rank = np.lexsort((rows.row[at], file_end_ns[rows.file_id[at]], rows.stamp_ns[at]))
+    at = at[rank]
+    is_last = np.append(rows.stamp_ns[at][1:] != rows.stamp_ns[at][:-1], True)
+    chosen = at[is_last]
+    winner = np.repeat(chosen, np.diff(np.flatnonzero(np.concatenate([[True], is_last]))))
+    is_tie = (rows.file_id[at] != rows.file_id[winner]) & ~same_bar(rows, at, winner)
+    is_tie &= file_end_ns[rows.file_id[at]] == file_end_ns[rows.file_id[winner]]
+    for loser in np.flatnonzero(is_tie)[:1]:
+        one, two = describe(rows, int(at[loser]), names), describe(rows, int(winner[loser]), names)
+        raise DataError(
+            f"two different bars for one moment: {one} and {two}. Both files end at the same moment, so that "
+            "--on-conflict later does not say which is right. Remove one of them."
+        )
+    keep = np.ones(len(rows.row), np.bool_)
+    keep[at[~is_last]] = False
+    return take(rows, keep)
 
 
 def _sorted(rows: Rows) -> Rows:
@@ -107,14 +229,11 @@ def _not_overlapping(stamp_ns: NDArray[np.int64], interval_ns: int) -> NDArray[n
     return keep
 
 
-def irregular(rows: Rows, names: Sequence[str]) -> tuple[Rows, int]:
-    """Rows of tick, volume or dollar bars in time order, each stamp made later than the one before.
+def irregular(rows: Rows, names: Sequence[str]) -> Ordered:
+    """Tick, volume or dollar bars in time order, each stamp made later than the one before.
 
     Equal stamps are legitimate here: the order of the file is kept and a repeated stamp is moved by 1 ns. Rows are
     never taken for duplicates within one file; where two files overlap in time they must agree row by row.
-
-    Returns:
-        rows, number of rows dropped because another file has the same stretch.
 
     Raises:
         DataError: two files differ where they overlap.
@@ -125,10 +244,11 @@ def irregular(rows: Rows, names: Sequence[str]) -> tuple[Rows, int]:
     merged = parts[0]
     for part in parts[1:]:
         merged = concat([merged, _continuation(merged, part, names)])
-    dropped = len(rows.row) - len(merged.row)
+    num_shared = len(rows.row) - len(merged.row)
     steps = np.arange(len(merged.row))
     nudged_ns = np.maximum.accumulate(merged.stamp_ns - steps) + steps
-    return Rows(nudged_ns, *prices(merged), merged.volume, merged.instrument_id, merged.row, merged.file_id), dropped
+    nudged = Rows(nudged_ns, *prices(merged), merged.volume, merged.instrument_id, merged.row, merged.file_id)
+    return Ordered(nudged, num_shared=num_shared)
 
 
 def _continuation(merged: Rows, part: Rows, names: Sequence[str]) -> Rows:
@@ -145,6 +265,6 @@ def _continuation(merged: Rows, part: Rows, names: Sequence[str]) -> Rows:
         here = describe(known if at < len(known.row) else again, at, names)
         raise DataError(
             f"{names[int(part.file_id[0])]} and {names[int(merged.file_id[0])]} overlap in time and differ, first at "
-            f"{here}. Keep one source per period."
+            f"{here}. Keep one source per period (--on-conflict later is for bars of equal length)."
         )
     return take(part, np.flatnonzero(part.stamp_ns > end_ns))

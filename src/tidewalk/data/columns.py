@@ -9,9 +9,14 @@ from dataclasses import dataclass
 
 STAMP_NAMES = (
     *("tsevent", "datetime", "timestamp", "datetimeutc", "timestamputc", "utcdatetime", "utctimestamp", "opentime"),
-    *("starttime", "bartime", "gmttime", "localtime", "timeutc", "dt", "date", "dateutc", "day", "time", "ts", "t"),
+    *("starttime", "bartime", "gmttime", "localtime", "timeutc", "timegmt", "timeeet", "dt", "date", "dateutc"),
+    *("dtyyyymmdd", "tradedate", "tradingdate", "day", "time", "ts", "t"),
     *("unix", "unixtime", "epoch", "timestampms", "timestampns", "timems"),
 )
+END_STAMP_NAMES = ("closetime", "timeclose", "endtime", "timeend", "barend", "endts", "tsend")
+"""Names of stamps at the end of the bar, taken where no other stamp is there."""
+DATE_NAMES = ("date", "day", "dtyyyymmdd", "tradedate", "tradingdate")
+TIME_NAMES = ("time", "timeofday", "hhmm", "hhmmss", "clock")
 PRICE_NAMES = {
     "open": ("open", "o", "openprice", "op", "first"),
     "high": ("high", "h", "highprice", "hi", "max"),
@@ -19,19 +24,13 @@ PRICE_NAMES = {
     "close": ("close", "c", "closeprice", "last", "lastprice", "cl", "price"),
 }
 VOLUME_NAMES = (
-    "volume",
-    "vol",
-    "v",
-    "cumvol",
-    "totalvolume",
-    "tradevolume",
-    "volumetraded",
-    "qty",
-    "tickvolume",
-    "tickvol",
+    *("volume", "vol", "v", "cumvol", "totalvolume", "tradevolume", "volumetraded", "qty", "tickvolume", "tickvol"),
+    *("ticks",),
 )
 SYMBOL_NAMES = ("symbol", "rawsymbol", "ticker", "contract", "instrument", "sym", "contractcode")
 CLOSE_ONLY = "Closes alone do not do: orders fill at the next open, and bars without a range hide what could be traded"
+ADJUSTED = "An adjusted close is no price that was traded and is not taken for it"
+_NOT_PLAIN = re.compile(r"[^a-z0-9#]")
 NEEDED = "a time column and open, high, low, close (volume and symbol where there are any)"
 
 
@@ -63,25 +62,15 @@ class Columns:
     instrument_id: int | None
     rtype: int | None
 
-
-@dataclass(frozen=True)
-class Dialect:
-    """What the column names say about the program that wrote the file.
-
-    Attributes:
-        name: the program or format, "" when it is not recognised.
-        close_labelled: which end of the bar it stamps; None when that is not known.
-        is_utc: whether the name of the stamp column says UTC.
-    """
-
-    name: str
-    close_labelled: bool | None
-    is_utc: bool
+    @property
+    def price(self) -> tuple[int, int, int, int]:
+        """Columns of open, high, low and close."""
+        return self.open, self.high, self.low, self.close
 
 
 def plain(name: str) -> str:
     """A column name reduced to lower-case letters, digits and "#"."""
-    return re.sub(r"[^a-z0-9#]", "", name.lower())
+    return _NOT_PLAIN.sub("", name.lower())
 
 
 def identify(names: Sequence[str]) -> Columns | None:
@@ -91,8 +80,8 @@ def identify(names: Sequence[str]) -> Columns | None:
     found = [position for position in price if position is not None]
     if len(found) < len(PRICE_NAMES):
         return None
-    stamp = _first(known, STAMP_NAMES)
-    time = known.index("time") if stamp is not None and known[stamp] == "date" and "time" in known else None
+    stamp = _first(known, (*STAMP_NAMES, *END_STAMP_NAMES))
+    time = _first(known, TIME_NAMES) if stamp is not None and known[stamp] in DATE_NAMES else None
     volume = _first(known, VOLUME_NAMES)
     ticks = [known.index(name) for name in ("up", "down") if name in known]
     return Columns(
@@ -116,37 +105,43 @@ def lacking(names: Sequence[str]) -> str:
     """What is missing and what is needed, for errors."""
     roles = missing_roles(names)
     reason = f" {CLOSE_ONLY}." if roles == ["open", "high", "low"] else ""
+    if "close" in roles and any(plain(name).startswith("adjclose") for name in names):
+        reason = f" {ADJUSTED}."
     return f"missing: {', '.join(roles)}.{reason} Needed: {NEEDED}"
 
 
 def used(columns: Columns) -> set[int]:
     """Positions that have a role."""
-    single = (columns.stamp, columns.time, columns.open, columns.high, columns.low, columns.close)
-    rest = (columns.symbol, columns.instrument_id, columns.rtype)
-    return {position for position in (*single, *rest, *columns.volume) if position is not None}
+    rest = (columns.stamp, columns.time, columns.symbol, columns.instrument_id, columns.rtype)
+    return {position for position in (*columns.price, *rest, *columns.volume) if position is not None}
 
 
-def dialect(names: Sequence[str], columns: Columns) -> Dialect:
-    """The format recognised from its column names, and which end of the bar it is known to stamp."""
-    known = [plain(name) for name in names]
-    stamp = "" if columns.stamp is None else known[columns.stamp]
-    is_utc = "utc" in stamp or "gmt" in stamp
-    opening = {
-        "Databento": is_databento(names),
-        "Barchart": {"symbol", "last", "change"} <= set(known) or "tradingday" in known,
-        "Sierra Chart": "#oftrades" in known,
-        "TradingView": list(names[:5]) == ["time", "open", "high", "low", "close"],
-        "Yahoo": {"dividends", "stocksplits"} <= set(known) or {"price", "adjclose"} <= set(known),
-        "Binance": "opentime" in known,
-        "Dukascopy": stamp in ("gmttime", "localtime"),
-        "MetaTrader": "tickvol" in known,
+def mapping(names: Sequence[str], columns: Columns) -> str:
+    """Which column is taken for what, in one line."""
+    roles: dict[str, tuple[int | None, ...]] = {
+        "stamp": (columns.stamp, columns.time),
+        "open": (columns.open,),
+        "high": (columns.high,),
+        "low": (columns.low,),
+        "close": (columns.close,),
+        "volume": columns.volume,
+        "symbol": (columns.symbol,),
     }
-    for name, matches in opening.items():
-        if matches:
-            return Dialect(name, False, is_utc)
-    if {"up", "down"} <= set(known):
-        return Dialect("TradeStation", True, is_utc)
-    return Dialect("", None, is_utc)
+    parts = []
+    for role, positions in roles.items():
+        taken = [names[p].strip() or f"column {p + 1}" for p in positions if p is not None]
+        parts += [f"{role} from {' + '.join(taken)}"] if taken else []
+    return ", ".join(parts) + ("" if columns.volume else ", no volume")
+
+
+def says_utc(name: str) -> bool:
+    """Whether the name of a stamp column says that it is in UTC."""
+    return "utc" in plain(name) or "gmt" in plain(name)
+
+
+def says_end(name: str) -> bool:
+    """Whether the name of a stamp column says that it is the end of the bar."""
+    return plain(name) in END_STAMP_NAMES
 
 
 def is_databento(names: Sequence[str]) -> bool:

@@ -1,25 +1,64 @@
-"""Delimited text (CSV, TSV, semicolons) as columns of text: where the header is, what separates, what is what.
+"""Layout of delimited text (CSV, TSV, semicolons): where the header is, what separates, what is what.
 
-All fields are kept as text, so that prices are converted from the decimals that were written.
+Doubt is never settled silently: what was understood is a finding, and a file that can be read in two ways is refused
+with the option that settles it.
 """
 
-import csv
-import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import polars as pl
-
-from tidewalk.core.errors import DataError
-from tidewalk.data.columns import NEEDED, Columns, Dialect, dialect, identify, lacking, missing_roles, used
+from tidewalk.core.errors import ConfigError, DataError, did_you_mean
+from tidewalk.data.columns import (
+    DATE_NAMES,
+    NEEDED,
+    PRICE_NAMES,
+    STAMP_NAMES,
+    SYMBOL_NAMES,
+    TIME_NAMES,
+    VOLUME_NAMES,
+    Columns,
+    identify,
+    lacking,
+    mapping,
+    missing_roles,
+    plain,
+    used,
+)
+from tidewalk.data.dates import DATE_ORDERS
+from tidewalk.data.dialects import Dialect, by_names, by_shape, named
+from tidewalk.data.headerless import CLOCK, are_bars, as_numbers, columns_by_form
+from tidewalk.data.lean import LeanName, lean_name
 from tidewalk.data.numbers import looks_numeric
-from tidewalk.data.source import Source, read_all
+from tidewalk.data.quality import Finding
+from tidewalk.data.source import Source
 from tidewalk.data.stamps import looks_like_stamp
+from tidewalk.data.text import first_lines, split_line
 
-DELIMITERS = (",", ";", "\t", "|")
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 HEADER_LINES = 30
 SAMPLE_LINES = 50
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+SKIPPED = "-"
+"""Word of --columns for a column that is not used."""
+COLUMN_WORDS = (
+    *("datetime", "date", "time", "open", "high", "low", "close", "volume", "symbol", "up", "down"),
+    *(*STAMP_NAMES, *TIME_NAMES, *DATE_NAMES, *VOLUME_NAMES, *SYMBOL_NAMES),
+    *(name for names in PRICE_NAMES.values() for name in names),
+    *("instrumentid", "rtype"),
+)
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What the user says about text files, see the fields of `DataConfig` of the same names."""
+
+    columns: str | None = None
+    dialect: str | None = None
+    date_order: str | None = None
+    allow_truncated: bool = False
+
+
+NO_OPTIONS = TextOptions()
 
 
 @dataclass(frozen=True)
@@ -28,11 +67,13 @@ class Layout:
 
     Attributes:
         delimiter: separator of fields.
-        header_line: number of the header line, from 1; data begin on the next.
-        names: column names as in the header.
+        header_line: number of the header line, from 1; data begin on the next. 0 where they begin on the first.
+        names: column names as in the header, or as found where there is none.
         columns: what is what.
         dialect: the program that wrote the file, where it is recognised.
-        notes: how the header was understood.
+        findings: how the file was understood.
+        lean: what the name of a LEAN file says, else None.
+        options: what the user said.
     """
 
     delimiter: str
@@ -40,122 +81,249 @@ class Layout:
     names: tuple[str, ...]
     columns: Columns
     dialect: Dialect
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    lean: LeanName | None = None
+    options: TextOptions = NO_OPTIONS
 
 
-def sniff(source: Source) -> Layout:
+def check_options(options: TextOptions) -> None:
+    """Refuse values that no file could make right.
+
+    Raises:
+        ConfigError: an unknown dialect, order of dates or column, with the nearest known one.
+    """
+    if options.dialect is not None:
+        named(options.dialect)
+    if options.date_order is not None and options.date_order not in DATE_ORDERS:
+        raise ConfigError(f"--date-order {options.date_order}: allowed are {', '.join(DATE_ORDERS)}.")
+    if options.columns is not None:
+        _column_words(options.columns)
+
+
+def _column_words(columns: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in columns.split(","))
+    for word in words:
+        if word != SKIPPED and plain(word) not in COLUMN_WORDS:
+            raise ConfigError(
+                f"--columns {columns}: {word!r} is no kind of column{did_you_mean(word, COLUMN_WORDS)}. Write one word "
+                f"per column, such as datetime,open,high,low,close,volume, and {SKIPPED} for one to leave out."
+            )
+    found = identify(words)
+    if found is None or found.stamp is None:
+        lacks = missing_roles(words) or ["datetime"]
+        raise ConfigError(f"--columns {columns}: missing: {', '.join(lacks)}. Needed: {NEEDED}.")
+    return words
+
+
+def sniff(source: Source, options: TextOptions = NO_OPTIONS) -> Layout:
     """Layout of a text file, from its first lines.
 
     Raises:
-        DataError: no header line with the needed columns; names what was found and what is needed.
+        DataError: no header line with the needed columns and no rows whose form tells them; names what was found and
+            what settles it.
     """
-    lines = _decode(source.head).split("\n")[: HEADER_LINES + SAMPLE_LINES]
-    if len(lines) > 2 and len(source.head) >= 1 << 16:
-        lines = lines[:-1]  # the last line of a head may be cut
+    check_options(options)
+    lines = first_lines(source, HEADER_LINES + SAMPLE_LINES)
+    layout = _by_user(lines, source, options) if options.columns else _by_header(lines, source)
+    layout = layout or _without_header(lines, source, options)
+    if layout is None:
+        raise _no_header(lines, source.name)
+    if options.dialect is not None:
+        layout = replace(layout, dialect=named(options.dialect))
+    layout = replace(layout, options=options)
+    return replace(layout, findings=(_said(layout), *layout.findings))
+
+
+def _said(layout: Layout) -> Finding:
+    """What the file is taken for, in one line."""
+    by = " (--dialect)" if layout.options.dialect else "" if layout.dialect.is_sure else "'s form"
+    kind = f"{layout.dialect.name}{by}" if layout.dialect.name else "plain text"
+    header = f"header in row {layout.header_line}" if layout.header_line else "no header"
+    if layout.options.columns:
+        header = "columns as --columns says"
+    parts = mapping(layout.names, layout.columns)
+    return Finding("dialect", f"read as {kind}, fields split by {DELIMITERS[layout.delimiter]}, {header}: {parts}")
+
+
+def _by_user(lines: Sequence[str], source: Source, options: TextOptions) -> Layout:
+    """Layout of --columns; a header line, wherever the first row of data is found, is passed over."""
+    names = _column_words(str(options.columns))
+    columns = identify(names)
+    if columns is None or columns.stamp is None:
+        raise _no_header(lines, source.name)
+    for number, line in enumerate(lines[:HEADER_LINES]):
+        for delimiter in DELIMITERS:
+            fields = _trimmed(split_line(line, delimiter), len(names))
+            prices = as_numbers([fields[p] for p in columns.price]) if len(fields) == len(names) else None
+            if prices is not None and looks_like_stamp(fields[columns.stamp]):
+                return Layout(delimiter, number, names, columns, Dialect())
+    shown = max((split_line(lines[0], delimiter) for delimiter in DELIMITERS), key=len)
+    raise DataError(
+        f"{source.name}: no row fits --columns {options.columns} ({len(names)} columns); row 1 has {len(shown)}: "
+        f"{_listed(shown)}."
+    )
+
+
+def _by_header(lines: Sequence[str], source: Source) -> Layout | None:
+    """Layout by the names in a header line, None where no line is one."""
     for number, line in enumerate(lines[:HEADER_LINES], start=1):
         for delimiter in DELIMITERS:
-            names = _split(line, delimiter)
-            columns = identify(names) if len(names) >= 4 else None
-            if columns is not None:
-                sample = [_split(text, delimiter) for text in lines[number : number + SAMPLE_LINES] if text.strip()]
-                return _layout(Layout(delimiter, number, names, columns, dialect(names, columns), ()), sample, source)
-    raise _no_header(lines, source.path.name)
+            if line.count(delimiter) < 3:
+                continue
+            names = split_line(line, delimiter)
+            columns = identify(names)
+            if columns is None:
+                continue
+            _refuse_data_before(lines[: number - 1], delimiter, number, source.name)
+            rows = lines[number : number + SAMPLE_LINES]
+            sample = [split_line(text, delimiter) for text in rows if text.strip(f"{delimiter} ")]
+            return _completed(Layout(delimiter, number, names, columns, Dialect()), sample, source.name)
+    return None
 
 
-def _layout(layout: Layout, sample: Sequence[tuple[str, ...]], source: Source) -> Layout:
+def _refuse_data_before(lines: Sequence[str], delimiter: str, number: int, name: str) -> None:
+    for row, line in enumerate(lines, start=1):
+        fields = split_line(line, delimiter)
+        if sum(map(looks_numeric, fields)) >= 4 and any(map(looks_like_stamp, fields[:3])):
+            raise DataError(
+                f"{name} row {row}: data before the header in row {number}; two files may have been joined. Remove the "
+                "second header, or split the file."
+            )
+
+
+def _completed(layout: Layout, sample: Sequence[tuple[str, ...]], name: str) -> Layout:
     """The layout with a header shorter than the rows mended where its meaning is plain, and the stamp column found."""
-    name, names, notes = source.path.name, layout.names, layout.notes
-    widths = {len(fields) for fields in sample}
-    if widths and min(widths) == len(names) + 1:
-        if all(fields[-1].strip() == "" for fields in sample):
-            names = (*names, "")
-        elif _is_date_then_time(names, sample):
-            names = (names[0], "Time", *names[1:])
-            notes = (*notes, "the header has no name for the second column, which holds the time of day")
+    names, findings = layout.names, layout.findings
+    widths = sorted(len(fields) for fields in sample)
+    width = widths[len(widths) // 2] if widths else len(names)
+    time_unnamed = False
+    if width > len(names):
+        whole = [fields for fields in sample if len(fields) == width]
+        names, text = _mended(names, whole, name)
+        time_unnamed = "time of day" in text
+        findings = (*findings, Finding("dialect", text)) if text else findings
     columns = identify(names)
     if columns is None:
         raise _no_header([layout.delimiter.join(names)], name)
-    known = dialect(names, columns)
-    if len(names) == len(layout.names) + 1 and columns.time is not None:
-        known = Dialect("VisualChart", True, is_utc=False)
     columns = columns if columns.stamp is not None else _with_stamp(columns, names, sample, name)
-    return replace(layout, names=names, columns=columns, dialect=known, notes=notes)
+    dialect = named("visualchart") if time_unnamed else by_names(names, columns, sample)
+    if dialect.name == "MetaTrader":
+        columns = _traded_volume(columns, names, sample)
+    return replace(layout, names=names, columns=columns, dialect=dialect, findings=findings)
 
 
-def _is_date_then_time(names: Sequence[str], sample: Sequence[tuple[str, ...]]) -> bool:
-    dates = all(looks_like_stamp(fields[0]) for fields in sample[:5])
-    return names[0].strip().lower() == "date" and dates and all(":" in fields[1] for fields in sample[:5])
+def _mended(names: tuple[str, ...], rows: Sequence[tuple[str, ...]], name: str) -> tuple[tuple[str, ...], str]:
+    """Names for all fields of the rows, and what was concluded about those that the header does not name.
+
+    Raises:
+        DataError: the fields without a name may stand anywhere.
+    """
+    extra = len(rows[0]) - len(names)
+    if all(not field.strip() for row in rows for field in row[len(names) :]):
+        return (*names, *[""] * extra), ""
+    starts_with_stamps = all(looks_like_stamp(row[0]) for row in rows[:5])
+    if extra == 1 and starts_with_stamps and plain(names[0]) in DATE_NAMES and all(CLOCK.fullmatch(r[1]) for r in rows):
+        text = "the header has no name for the second column, which holds the time of day"
+        return (names[0], "Time", *names[1:]), text
+    columns = identify(names)
+    if extra == 1 and starts_with_stamps and (columns is None or columns.stamp is None):
+        return ("", *names), "the header has no name for the first column, which holds the stamps"
+    stamped = columns is not None and all(looks_like_stamp(row[columns.stamp or 0]) for row in rows[:5])
+    if columns is not None and stamped and are_bars(rows, columns.price):
+        return (*names, *[""] * extra), f"the last {extra} columns have no name and are not used"
+    raise DataError(
+        f"{name}: rows have {len(rows[0])} fields under a header of {len(names)} names ({_listed(names)}), and it is "
+        "not plain which are unnamed. Correct the header, or name all columns with --columns."
+    )
+
+
+def _traded_volume(columns: Columns, names: Sequence[str], sample: Sequence[tuple[str, ...]]) -> Columns:
+    """MetaTrader's columns with the tick count as volume, where its volume of trades is always 0."""
+    known = [plain(name) for name in names]
+    if "tickvol" not in known or "vol" not in known:
+        return columns
+    traded = [row[known.index("vol")].strip() for row in sample if len(row) == len(names)]
+    return replace(columns, volume=(known.index("tickvol"),)) if set(traded) <= {"0"} else columns
 
 
 def _with_stamp(columns: Columns, names: Sequence[str], sample: Sequence[tuple[str, ...]], name: str) -> Columns:
     """Columns with the first one without a role whose values are stamps, where no name says which it is."""
     taken = used(columns)
-    for position in range(len(names)):
+    for position in range(min(len(names), 64)):
         values = [fields[position] for fields in sample if len(fields) > position and fields[position].strip()]
         if position not in taken and sum(map(looks_like_stamp, values)) > len(values) / 2:
             return replace(columns, stamp=position)
     raise DataError(f"{name}: no time column among {_listed(names)}. Needed: {NEEDED}.")
 
 
-def read_text(source: Source, layout: Layout) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """All rows as text columns "0", "1", ... and the notes on how they were read; row i is line header_line + 1 + i.
-
-    Raises:
-        DataError: damaged file, or a line with more fields than the header has names.
-    """
-    text = _decode(bytes(read_all(source)))
-    start = 0
-    for _ in range(layout.header_line):
-        start = text.find("\n", start) + 1
-    width = len(layout.names)
-    header = layout.delimiter.join(str(position) for position in range(width))
-    body = text[start:] if start else ""
-    try:
-        frame = pl.read_csv(io.BytesIO(f"{header}\n{body}".encode()), separator=layout.delimiter, infer_schema=False)
-    except (pl.exceptions.ComputeError, pl.exceptions.NoDataError) as error:
-        raise _misfit(body, layout, source.path.name) from error
-    return frame, layout.notes
+def _without_header(lines: Sequence[str], source: Source, options: TextOptions) -> Layout | None:
+    """Layout of a file that begins with data, by the look of a known format or by the form of its rows."""
+    start = next((number for number, line in enumerate(lines) if line.strip() and line[0] != "#"), 0)
+    rows = [line for line in lines[start : start + SAMPLE_LINES] if line.strip()]
+    lean = lean_name(source.name, rows[0]) if rows else None
+    known = named("lean") if lean else named(options.dialect) if options.dialect else by_shape(rows[:SAMPLE_LINES])
+    for delimiter in DELIMITERS:
+        sample = [split_line(line, delimiter) for line in rows]
+        names = _dialect_columns(known, sample, lean) if known and known.columns else columns_by_form(sample)
+        columns = identify(names) if names else None
+        if columns is not None and names:
+            return Layout(delimiter, start, names, columns, known or Dialect(), _doubts(known, options), lean)
+    return None
 
 
-def _misfit(body: str, layout: Layout, name: str) -> DataError:
-    """The error for text that polars refuses: the first line with too many fields, else an open quote."""
-    for number, line in enumerate(body.split("\n"), start=layout.header_line + 1):
-        fields = _split(line, layout.delimiter)
-        if len(fields) > len(layout.names):
-            return DataError(
-                f"{name} row {number}: {len(fields)} fields under a header of {len(layout.names)} names "
-                f"({_listed(layout.names)}). Correct the line or the header."
-            )
-    return DataError(f"{name}: the text cannot be split into columns; a quote may be left open.")
+def _doubts(known: Dialect | None, options: TextOptions) -> tuple[Finding, ...]:
+    if known is None or known.name != "HistData" or options.dialect:
+        return ()
+    text = (
+        "NinjaTrader writes the same lines as HistData; taken as HistData (New York without summer time, start of the "
+        "bar) because the volume is always 0. Say --dialect ninjatrader if it is that"
+    )
+    return (Finding("dialect", text, is_warning=True),)
 
 
-def _decode(raw: bytes) -> str:
-    """Text with line feeds as line ends and without a byte-order mark."""
-    if raw[:2] in UTF16_MARKS:
-        text = raw[: len(raw) - len(raw) % 2].decode("utf-16", errors="replace")
-    else:
-        text = raw.decode("utf-8-sig", errors="replace")
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+def _dialect_columns(
+    known: Dialect, sample: Sequence[tuple[str, ...]], lean: LeanName | None
+) -> tuple[str, ...] | None:
+    """Names of the columns of a header-less file of a known format; None where the rows do not fit it."""
+    names: tuple[str, ...] = tuple(known.columns.split(","))
+    if lean is not None and lean.day is None:
+        names = ("datetime", *names[1:])
+    elif lean is not None:
+        names = ("time", *names[1:])
+    width = len(sample[0])
+    second = next(iter(sample[0][1:2]), "")
+    if "time" in names[1:] and not re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?|\d{3,6}", second):
+        names = tuple(name for name in names if name != "time")
+    names = (*names[:width], *[SKIPPED] * (width - len(names)))
+    columns = identify(names)
+    rows = [row for row in sample if len(row) == width]
+    if columns is None:
+        return None
+    return names if are_bars(rows, columns.price) and (lean is not None or looks_like_stamp(sample[0][0])) else None
 
 
-def _split(line: str, delimiter: str) -> tuple[str, ...]:
-    return tuple(next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), []))
+def _trimmed(fields: tuple[str, ...], width: int) -> tuple[str, ...]:
+    """Fields without the blank ones beyond a width, as a separator at the end of lines leaves them."""
+    while len(fields) > width and not fields[-1].strip():
+        fields = fields[:-1]
+    return fields
 
 
 def _no_header(lines: Sequence[str], name: str) -> DataError:
     """The error for a file without usable header: it has none, or columns are missing."""
     filled = [line for line in lines if line.strip()][:HEADER_LINES]
-    rows = [max((_split(line, delimiter) for delimiter in DELIMITERS), key=len) for line in filled]
+    rows = [max((split_line(line, delimiter) for delimiter in DELIMITERS), key=len) for line in filled]
     first = rows[0] if rows else ()
     if first and sum(map(looks_numeric, first)) >= max(4, len(first) // 2):
         return DataError(
-            f"{name}: no header line: the file begins with data ({_listed(first)}). Add a first line that names the "
-            f"columns, such as datetime,open,high,low,close,volume. Needed: {NEEDED}."
+            f"{name}: no header line: the file begins with data ({_listed(first)}), and its form does not tell which "
+            "column is what. Name them with --columns, such as --columns datetime,open,high,low,close,volume (- leaves "
+            "one out), or the format with --dialect."
         )
     best = min(rows, key=lambda names: len(missing_roles(names)), default=())
     return DataError(f"{name}: columns found: {_listed(best)}; {lacking(best)}.")
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(name.strip() or "(no name)" for name in names[:16])
+    shown = ", ".join(name.strip()[:40] or "(no name)" for name in names[:16])
     return f"{shown}, and {len(names) - 16} more" if len(names) > 16 else shown or "none"

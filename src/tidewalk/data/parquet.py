@@ -1,16 +1,22 @@
 """Parquet and Arrow (Feather) files as typed columns, only those that are used."""
 
+import contextlib
+import io
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
 from tidewalk.core.errors import DataError
-from tidewalk.data.columns import NEEDED, Columns, Dialect, dialect, identify, lacking, used
-from tidewalk.data.source import Source
-from tidewalk.data.stamps import looks_like_stamp
+from tidewalk.data.columns import NEEDED, Columns, identify, lacking, used
+from tidewalk.data.dialects import Dialect, by_names
+from tidewalk.data.source import Source, read_all
+from tidewalk.data.stamps import stamp_share
 
 MAX_ROWS = 1_000_000_000
+STREAM_MARK = b"\xff\xff\xff\xff"
+"""First bytes of the Arrow stream format, which has no magic: the continuation mark before a message's length."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +32,23 @@ def read_schema(source: Source) -> Schema:
     """Columns of a Parquet or Arrow file.
 
     Raises:
-        DataError: damaged file, or a needed column is missing; names what was found and what is needed.
+        DataError: damaged file, a needed column is missing (names what was found and what is needed), or a column
+            that is used holds no numbers, text or times.
     """
-    types = _types(source)
+    with _damage_told(source):
+        types = _scan(source).collect_schema()
     names = tuple(types)
     columns = identify(names)
     found = ", ".join(names[:16]) or "none"
     if columns is None:
-        raise DataError(f"{source.path.name}: columns found: {found}; {lacking(names)}.")
+        raise DataError(f"{source.name}: columns found: {found}; {lacking(names)}.")
     if columns.stamp is None:
         columns = replace(columns, stamp=_stamp_position(source, types, columns))
     if columns.stamp is None:
-        raise DataError(f"{source.path.name}: no time column among {found}. Needed: {NEEDED}.")
-    return Schema(names, columns, dialect(names, columns))
+        raise DataError(f"{source.name}: no time column among {found}. Needed: {NEEDED}.")
+    for position in sorted(used(columns)):
+        _refuse_type(source, names[position], types[names[position]], is_price=position in columns.price)
+    return Schema(names, columns, by_names(names, columns))
 
 
 def read_columns(source: Source, schema: Schema) -> pl.DataFrame:
@@ -49,24 +59,30 @@ def read_columns(source: Source, schema: Schema) -> pl.DataFrame:
     """
     positions = sorted(used(schema.columns))
     wanted = [schema.names[position] for position in positions]
-    try:
-        scan = pl.scan_parquet(source.path) if source.content == "parquet" else pl.scan_ipc(source.path)
+    with _damage_told(source):
+        scan = _scan(source)
         count = scan.select(pl.len()).collect().item()
         if count > MAX_ROWS:
-            raise DataError(f"{source.path.name}: {count:,} rows; at most {MAX_ROWS:,} are read. Split the file.")
+            raise DataError(f"{source.name}: {count:,} rows; at most {MAX_ROWS:,} are read. Split the file.")
         frame = scan.select(wanted).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _damaged(source.path, error) from error
     return frame.rename(dict(zip(wanted, map(str, positions), strict=True)))
 
 
-def _types(source: Source) -> pl.Schema:
-    try:
-        if source.content == "parquet":
-            return pl.Schema(pl.read_parquet_schema(source.path))
-        return pl.Schema(pl.read_ipc_schema(source.path))
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _damaged(source.path, error) from error
+def _scan(source: Source) -> pl.LazyFrame:
+    whole: Path | io.BytesIO = io.BytesIO(bytes(read_all(source))) if source.container else source.path
+    if source.content == "parquet":
+        return pl.scan_parquet(whole)
+    if source.head.startswith(STREAM_MARK):
+        return pl.read_ipc_stream(whole).lazy()
+    return pl.scan_ipc(whole)
+
+
+def _refuse_type(source: Source, name: str, kind: pl.DataType, *, is_price: bool) -> None:
+    is_plain = kind.is_numeric() or isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Null)
+    if is_plain or (not is_price and isinstance(kind, pl.Datetime | pl.Date | pl.Time)):
+        return
+    what = "prices are numbers" if is_price else "plain values are needed"
+    raise DataError(f"{source.name}: column {name!r} holds {kind}, and {what}. Write one number or text per row.")
 
 
 def _stamp_position(source: Source, types: pl.Schema, columns: Columns) -> int | None:
@@ -78,13 +94,20 @@ def _stamp_position(source: Source, types: pl.Schema, columns: Columns) -> int |
         if isinstance(kind, pl.Datetime) or kind == pl.Date:
             return position
         if kind == pl.String:
-            scan = pl.scan_parquet(source.path) if source.content == "parquet" else pl.scan_ipc(source.path)
-            values = scan.select(name).head(20).collect().to_series().drop_nulls()
-            if len(values) and all(map(looks_like_stamp, values)):
+            with _damage_told(source):
+                values = _scan(source).select(name).head(20).collect().to_series().drop_nulls()
+            if len(values) and stamp_share(values) == 1.0:
                 return position
     return None
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
-    reason = str(error).partition("\n")[0][:200]
-    return DataError(f"{path.name}: the file is cut off or damaged ({reason}). Copy or download it again.")
+@contextlib.contextmanager
+def _damage_told(source: Source) -> Generator[None]:
+    """Faults of the reading library as errors that name the file; its panics are no `Exception`."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise DataError(
+            f"{source.name}: the file is cut off or damaged ({reason}). Copy or download it again."
+        ) from error

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from tidewalk.data.bars import E9, UNDEF_PRICE_E9
+from tidewalk.data.bars import E9, MAX_PRICE_E9
+from tidewalk.data.quality import Finding
 
 DAY_NS = 86_400_000_000_000
 
@@ -58,8 +59,9 @@ class FileRows:
         interval_ns: bar length the file declares or its stamps show; None when irregular or too short to tell.
         has_volume: whether the file has a volume column.
         close_labelled: whether stamps are the end of the bar.
-        notes: what was seen in the file.
-        warnings: what the user has to know about the file.
+        findings: what was seen in the file.
+        rows_others: rows of other labels, where the rows of a label are not those of the file but made of them.
+        end_ns: UTC moment up to which the file was recorded, where it says so; a bar that ends later is not complete.
     """
 
     rows: dict[str, Rows]
@@ -68,8 +70,9 @@ class FileRows:
     interval_ns: int | None
     has_volume: bool
     close_labelled: bool
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    end_ns: int | None = None
+    rows_others: int | None = None
 
 
 def take(rows: Rows, index: NDArray[np.int64] | NDArray[np.bool_]) -> Rows:
@@ -92,22 +95,35 @@ def prices(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np
 
 
 def same_bar(rows: Rows, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether the rows at `first` and `second` agree in stamp, prices and volume."""
+    """Whether the rows at `first` and `second` agree in stamp, prices, volume and, where both have one, instrument."""
     columns = (rows.stamp_ns, *prices(rows), rows.volume)
-    return np.logical_and.reduce([column[first] == column[second] for column in columns])
+    one, two = rows.instrument_id[first], rows.instrument_id[second]
+    same_instrument = (one == two) | (one == 0) | (two == 0)
+    return np.logical_and.reduce([same_instrument, *(column[first] == column[second] for column in columns)])
 
 
 def missing(rows: Rows) -> NDArray[np.bool_]:
-    """Whether any of the four prices is missing, or all are zero with no volume (a vendor's way to say the same)."""
-    absent = np.logical_or.reduce([column == UNDEF_PRICE_E9 for column in prices(rows)])
+    """Whether a row has no price at all: all four missing, or all zero with no volume (a vendor's way to say so)."""
+    absent = np.logical_and.reduce([is_absent(column) for column in prices(rows)])
     empty = np.logical_and.reduce([column == 0 for column in prices(rows)]) & (rows.volume == 0)
     return absent | empty
 
 
+def incomplete(rows: Rows) -> NDArray[np.bool_]:
+    """Whether some of the four prices are missing and others are not."""
+    absent = [is_absent(column) for column in prices(rows)]
+    return np.logical_or.reduce(absent) & ~np.logical_and.reduce(absent)
+
+
+def is_absent(price_e9: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether a price is a vendor's sentinel for none."""
+    return (price_e9 > MAX_PRICE_E9) | (price_e9 < -MAX_PRICE_E9)
+
+
 def spacings_ns(parts: Iterable[Rows]) -> NDArray[np.int64]:
     """Distances between successive different stamps within each part, pooled."""
-    steps = [np.diff(np.unique(part.stamp_ns)) for part in parts]
-    return np.concatenate(steps) if steps else np.empty(0, np.int64)
+    steps = [np.diff(np.sort(part.stamp_ns)) for part in parts]
+    return np.concatenate([step[step > 0] for step in steps]) if steps else np.empty(0, np.int64)
 
 
 USUAL_LENGTHS_S = (
@@ -129,6 +145,15 @@ def infer_interval_ns(parts: Iterable[Rows]) -> int | None:
     commonest = int(counts.argmax())
     usual = int(lengths[commonest]) in {length * E9 for length in USUAL_LENGTHS_S}
     return int(lengths[commonest]) if usual and 2 * counts[commonest] >= len(steps_ns) else None
+
+
+def spoken(interval_ns: int) -> str:
+    """A bar length in words, in the largest unit that divides it: "5 minutes", "1 day"."""
+    for unit, unit_ns in (("day", DAY_NS), ("hour", 3_600 * E9), ("minute", 60 * E9), ("second", E9)):
+        count, rest_ns = divmod(interval_ns, unit_ns)
+        if not rest_ns:
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{interval_ns / E9:g} seconds"
 
 
 def iso(stamp_ns: int) -> str:

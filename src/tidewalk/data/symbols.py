@@ -9,13 +9,14 @@ tell the two apart.
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tidewalk.core.errors import DataError, nearest
 from tidewalk.data.contracts import MONTH_CODES, ContractMonth, parse_contract, root_of
+from tidewalk.data.quality import Finding
 from tidewalk.data.rows import DAY_NS, LabelSpan, Rows, concat, take
 
 CONTINUOUS = re.compile(r"[A-Z0-9]+\.[cvn]\.\d+")
@@ -35,13 +36,13 @@ class Choice:
         symbology: "parent", "raw", "continuous" or "single", see `Loaded`.
         labels: labels in the files, sorted.
         contract: name of the one contract wanted out of a label that names two a decade apart, else None.
-        notes: how the symbol was understood.
+        findings: how the symbol was understood.
     """
 
     symbology: str
     labels: tuple[str, ...]
     contract: str | None
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,47 +54,57 @@ class Series:
     rows: Rows
 
 
-def choose(symbol: str, spans: Sequence[LabelSpan], *, vendor_ids: bool) -> Choice | None:
+def choose(
+    symbol: str, spans: Sequence[LabelSpan], *, vendor_ids: bool, roots: Mapping[str, str] | None = None
+) -> Choice | None:
     """Labels that a symbol stands for; None when the files have none.
 
     Args:
         symbol: as asked for.
         spans: labels in the files.
         vendor_ids: whether rows carry instrument ids, so that a continuous series shows its contracts.
+        roots: product root of the labels that definitions know, "" for a label that is no outright contract; what they
+            say goes before the form of the label.
     """
     labels = {span.label for span in spans}
+    known_roots = roots or {}
     if symbol in labels:
         if CONTINUOUS.fullmatch(symbol) and vendor_ids:
-            return Choice("continuous", (symbol,), None, ())
+            return Choice("continuous", (symbol,), None)
         known = vendor_ids or _is_outright(symbol)
-        return Choice("raw" if known else "single", (symbol,), None, ())
+        return Choice("raw" if known else "single", (symbol,), None)
     root = symbol.removesuffix(".FUT")
-    outrights = tuple(sorted(label for label in labels if _is_outright(label) and root_of(label) == root))
+    outrights = tuple(sorted(label for label in labels if known_roots.get(label, _root_of_outright(label)) == root))
     if outrights:
-        note = () if symbol.endswith(".FUT") else (f"{symbol} is taken as {root}.FUT: every outright contract of it",)
-        return Choice("parent", outrights, None, note)
+        taken = Finding("symbol", f"{symbol} is taken as {root}.FUT: every outright contract of it")
+        return Choice("parent", outrights, None, () if symbol.endswith(".FUT") else (taken,))
     short = re.sub(rf"([{MONTH_CODES}])\d(\d)$", r"\1\2", symbol)
     if short != symbol and short in labels:
-        return Choice("raw", (short,), symbol, ())
+        return Choice("raw", (short,), symbol)
     return None
 
 
 def not_found(symbol: str, spans: Sequence[LabelSpan], where: str) -> DataError:
     """The error for a symbol that no file has: the nearest one that is there, and what is there."""
     labels = sorted({span.label for span in spans})
-    roots = sorted({root_of(label) for label in labels if _is_outright(label)})
-    offered = [f"{root}.FUT" for root in roots] + labels
+    offered = [f"{root}.FUT" for root in roots_of(labels)] + labels
     root = root_of(symbol.upper())
     kin = [name for name in offered if root_of(name).upper() == root]
     several = f"{root}.FUT" if "." in symbol and f"{root}.FUT" in offered else None
     hit = several or nearest(symbol, kin) or nearest(symbol, offered)
     hint = f" (did you mean {hit}?)" if hit else ""
     options = " Options are not read." if symbol.upper().endswith(".OPT") else ""
-    return DataError(f"--symbol {symbol}: not in {where}{hint}.{options} Found: {_inventory(spans, roots)}.")
+    return DataError(f"--symbol {symbol}: not in {where}{hint}.{options} Found: {inventory(spans)}.")
 
 
-def _inventory(spans: Sequence[LabelSpan], roots: Sequence[str]) -> str:
-    """What the spans hold, with dates: roots with their number of contracts first, then other labels."""
+def roots_of(labels: Iterable[str]) -> tuple[str, ...]:
+    """Roots of the labels that are outright contracts, sorted."""
+    return tuple(sorted({root_of(label) for label in labels if _is_outright(label)}))
+
+
+def inventory(spans: Sequence[LabelSpan]) -> str:
+    """What the spans hold, with dates: roots with their contracts first, then other labels."""
+    roots = roots_of(span.label for span in spans)
     groups: dict[str, list[LabelSpan]] = {f"{root}.FUT": [] for root in roots}
     for span in spans:
         name = f"{root_of(span.label)}.FUT" if _is_outright(span.label) else span.label
@@ -112,6 +123,10 @@ def _describe_group(name: str, group: Sequence[LabelSpan]) -> str:
     members = sorted({span.label for span in group})
     inside = "" if members == [name] else f"{', '.join(members[:6])}{' ...' if len(members) > 6 else ''}; "
     return f"{name} ({inside}{first} to {last})"
+
+
+def _root_of_outright(label: str) -> str:
+    return root_of(label) if _is_outright(label) else ""
 
 
 def _is_outright(label: str) -> bool:

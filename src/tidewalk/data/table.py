@@ -1,24 +1,37 @@
-"""Tables of bars, text or Parquet alike: from columns to rows per symbol, with UTC stamps and exact prices."""
+"""Tables of bars, text or Parquet alike: from columns to rows with exact prices, stamps not yet placed in a zone.
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+Text is read a block of lines at a time, so that a file of any size takes about as much memory as its bars. What only
+the whole file can settle (the order of day and month, the decimal mark) is settled from as many blocks as it needs
+before any row is read.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
+from tidewalk.data import scid
 from tidewalk.data.bars import UNDEF_PRICE_E9
-from tidewalk.data.columns import Columns, Dialect, is_databento
-from tidewalk.data.csv import Layout, read_text, sniff
-from tidewalk.data.dbn import INTERVAL_NS_BY_SCHEMA, RTYPE_BY_SCHEMA
+from tidewalk.data.columns import Columns, is_databento, mapping
+from tidewalk.data.csv import NO_OPTIONS, Layout, TextOptions, sniff
+from tidewalk.data.dbn_layouts import INTERVAL_NS_BY_SCHEMA, RTYPE_BY_SCHEMA
+from tidewalk.data.dialects import Dialect
+from tidewalk.data.frames import TextFrame, text_frames
+from tidewalk.data.levels import adjusted_columns
+from tidewalk.data.manner import Manner, find_manner, stamps_of
 from tidewalk.data.numbers import price_columns, texts, volume_column
 from tidewalk.data.parquet import Schema, read_columns, read_schema
-from tidewalk.data.rows import DAY_NS, FileRows, LabelSpan, Rows, infer_interval_ns, spacings_ns, take
+from tidewalk.data.quality import Finding
+from tidewalk.data.rows import DAY_NS, LabelSpan, Rows, prices, take
 from tidewalk.data.source import Source
-from tidewalk.data.stamps import Stamps, parse_stamps
-from tidewalk.data.zones import to_utc
+from tidewalk.data.stamps import Stamps, common_form, parse_stamps, read_stamps
+
+MS_NS = 10**6
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,16 @@ class Header:
     dialect: Dialect
     layout: Layout | Schema
 
+    @property
+    def has_symbols(self) -> bool:
+        """Whether the file says of what its bars are, in a column or, for LEAN, in its name."""
+        return self.columns.symbol is not None or self.label is not None
+
+    @property
+    def label(self) -> str | None:
+        """Symbol of all rows as the name of the file says it, None where it does not."""
+        return self.layout.lean.label if isinstance(self.layout, Layout) and self.layout.lean else None
+
 
 @dataclass(frozen=True)
 class Parsed:
@@ -41,22 +64,40 @@ class Parsed:
         header: where they come from.
         rows: columns of all bars; stamps in UTC or in wall time, as `form` says; file id not set.
         form: "utc", "naive" or "date", see `Stamps`.
-        symbol: text [N] of the symbol column, None where there is none.
+        zones: names of zones written behind the stamps.
+        symbols: different symbols of the symbol column, in order of appearance; "" for none.
+        symbol: int32 [N] position in `symbols`, None where there is no symbol column.
         rows_read: rows in the file, the ones left out included.
         interval_ns: bar length the file declares, else None.
-        notes: what was left out or assumed.
+        findings: what was left out or assumed.
     """
 
     header: Header
     rows: Rows
     form: str
-    symbol: pl.Series | None
+    zones: frozenset[str]
+    symbols: tuple[str, ...]
+    symbol: NDArray[np.int32] | None
     rows_read: int
     interval_ns: int | None
-    notes: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
-def open_table(source: Source) -> Header:
+@dataclass(frozen=True)
+class Part:
+    """Account of some rows of a file, without their bars; the times of the stamps are with these."""
+
+    stamps: Stamps
+    symbol: pl.Series | None
+    num_rows: int
+    num_blank: int
+    num_no_bars: int
+    first_no_bar: str
+    num_no_volume: int
+    rtypes: frozenset[int]
+
+
+def open_table(source: Source, options: TextOptions = NO_OPTIONS) -> Header:
     """Columns of a text, Parquet or Arrow file.
 
     Raises:
@@ -64,10 +105,14 @@ def open_table(source: Source) -> Header:
     """
     if source.content in ("parquet", "arrow"):
         schema = read_schema(source)
-        return Header(source, source.content, schema.names, schema.columns, schema.dialect, schema)
-    layout = sniff(source)
+        kind = f"{source.content} {source.container}".rstrip()
+        return Header(source, kind, schema.names, schema.columns, schema.dialect, schema)
+    if source.content == "scid":
+        schema = Schema(scid.NAMES, scid.COLUMNS, Dialect("Sierra Chart", False))
+        return Header(source, "scid", schema.names, schema.columns, schema.dialect, schema)
+    layout = sniff(source, options)
     kind = "tsv" if layout.delimiter == "\t" else "csv"
-    kind = f"{kind} {source.container}" if source.container else kind
+    kind = f"{kind} {source.container}".rstrip()
     return Header(source, kind, layout.names, layout.columns, layout.dialect, layout)
 
 
@@ -77,92 +122,157 @@ def parse_table(header: Header) -> Parsed:
     Raises:
         DataError: a row with prices has no readable stamp, or a row with a stamp has a price that is no number.
     """
-    where = header.source.path.name
-    frame, first_row, notes = _frame(header)
-    stamps = _stamps(frame, header.columns, where)
-    columns = header.columns
-    raw = is_databento(header.names)
-    price = [frame[str(position)] for position in (columns.open, columns.high, columns.low, columns.close)]
-    prices_e9, garbage = price_columns(price, where, raw=raw)
-    row = np.arange(first_row, first_row + len(frame), dtype=np.int64)
+    where = header.source.name
+    manner, frames = find_manner(
+        _frames(header),
+        header.columns,
+        where,
+        order=_known_order(header),
+        databento=is_databento(header.names),
+        counts_from_midnight=_day_of_file(header) is not None,
+    )
+    parts, said = list[Part](), list[Finding]()
+    pieces: dict[str, list[NDArray[Any]]] = {field.name: [] for field in fields(Rows)}
+    for frame in frames:
+        part, found = _part(frame, header, manner)
+        parts.append(part)
+        said += frame.findings
+        for name, column in pieces.items():
+            column.append(getattr(found, name))
+    rows = _whole_rows(pieces, header)
+    form, zones, stamp_findings = common_form([part.stamps for part in parts], where)
+    if form == "naive" and not (rows.stamp_ns % DAY_NS).any():
+        form = "date"
+    symbols, symbol = _symbols(parts, header, len(rows.row))
+    rows, vendor_findings = _as_the_vendor_means(rows, header)
+    findings = (
+        *(header.layout.findings if isinstance(header.layout, Layout) else _typed_findings(header)),
+        *manner.findings,
+        *stamp_findings,
+        *_left_out(parts),
+        *vendor_findings,
+        *said,
+        *adjusted_columns(header.names),
+    )
+    num_rows = sum(part.num_rows for part in parts)
+    lean = header.layout.lean if isinstance(header.layout, Layout) else None
+    declared_ns = _declared_interval_ns(frozenset().union(*(part.rtypes for part in parts)), where)
+    interval_ns = lean.interval_ns if lean else declared_ns
+    return Parsed(header, rows, form, zones, symbols, symbol, num_rows, interval_ns, findings)
+
+
+def _typed_findings(header: Header) -> tuple[Finding, ...]:
+    return (Finding("dialect", f"columns by name: {mapping(header.names, header.columns)}"),)
+
+
+def _frames(header: Header) -> Iterator[TextFrame]:
+    if header.source.content == "scid":
+        return iter([TextFrame(scid.read_scid(header.source), 1)])
+    if isinstance(header.layout, Schema):
+        return iter([TextFrame(read_columns(header.source, header.layout), 1)])
+    return text_frames(header.source, header.layout)
+
+
+def _known_order(header: Header) -> str | None:
+    """Order of dates that the user says, or that the format fixes."""
+    if not isinstance(header.layout, Layout):
+        return None
+    return header.layout.options.date_order or (header.dialect.date_order if header.dialect.is_sure else None)
+
+
+def _day_of_file(header: Header) -> int | None:
+    """Day whose time of day the stamps count in milliseconds, None where they hold dates."""
+    return header.layout.lean.day if isinstance(header.layout, Layout) and header.layout.lean else None
+
+
+def _part(text: TextFrame, header: Header, manner: Manner) -> tuple[Part, Rows]:
+    """Account of some rows, and the bars among them.
+
+    Raises:
+        DataError: see `parse_table`.
+    """
+    frame, columns, where = text.columns, header.columns, header.source.name
+    stamps = _stamps(text, header, manner)
+    price = [frame[str(position)] for position in columns.price]
+    prices_e9, garbage = price_columns(price, where, raw=manner.raw, decimal=manner.decimal)
+    row = np.arange(text.first_row, text.first_row + len(frame), dtype=np.int64)
     priced = np.logical_or.reduce([column != UNDEF_PRICE_E9 for column in prices_e9])
-    _refuse_unreadable(frame, header, stamps, priced, garbage, row)
-    notes += _left_out(frame, header, ~stamps.valid, garbage, row)
-    volume, volume_notes = _volume(frame, header, stamps.valid, row)
-    ids = _whole(frame, columns.instrument_id)
-    no_file = np.zeros(len(frame), np.int32)
-    everything = Rows(stamps.ns, *prices_e9, volume=volume, instrument_id=ids, row=row, file_id=no_file)
-    rows = take(everything, stamps.valid)
+    _refuse_unreadable(text, header, stamps, priced, garbage)
+    volume, num_no_volume = _volume(text, header, stamps.valid, manner.decimal)
+    blank, no_bars = _no_bars(frame, columns, stamps.valid, garbage)
+    valid = stamps.valid
+    rows = Rows(
+        *(column[valid] for column in (stamps.ns, *prices_e9)),
+        volume=volume,
+        instrument_id=_ids(frame, columns, valid),
+        row=row[valid],
+        file_id=np.empty(0, np.int32),
+    )
     symbol = None
     if columns.symbol is not None:
-        symbol = frame[str(columns.symbol)].cast(pl.String).str.strip_chars().fill_null("").filter(stamps.valid)
-    form = "date" if stamps.form == "naive" and not (rows.stamp_ns % DAY_NS).any() else stamps.form
-    interval_ns = _declared_interval_ns(_whole(frame, columns.rtype)[stamps.valid], where)
-    return Parsed(header, rows, form, symbol, len(frame), interval_ns, (*notes, *stamps.notes, *volume_notes))
+        symbol = frame[str(columns.symbol)].cast(pl.String).str.strip_chars(' "').fill_null("").filter(pl.Series(valid))
+    rtypes = frozenset(np.unique(_whole(frame, columns.rtype)[valid]).tolist() if columns.rtype is not None else ())
+    shown = f"row {row[no_bars[0]]} ({_shown(frame, columns, int(no_bars[0]))!r})" if len(no_bars) else ""
+    stamps = replace(stamps, ns=np.empty(0, np.int64))
+    return Part(stamps, symbol, len(frame), blank, len(no_bars), shown, num_no_volume, rtypes), rows
 
 
-def _frame(header: Header) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-    if isinstance(header.layout, Schema):
-        return read_columns(header.source, header.layout), 1, ()
-    frame, notes = read_text(header.source, header.layout)
-    return frame, header.layout.header_line + 1, notes
-
-
-def _stamps(frame: pl.DataFrame, columns: Columns, where: str) -> Stamps:
-    time = None if columns.time is None else frame[str(columns.time)]
-    if not len(frame):
-        raise DataError(f"{where}: a header and no rows.")
-    return parse_stamps(frame[str(columns.stamp)], time, where)
+def _stamps(text: TextFrame, header: Header, manner: Manner) -> Stamps:
+    columns, where = header.columns, header.source.name
+    stamp = text.columns[str(columns.stamp)]
+    day = _day_of_file(header)
+    if day is not None:
+        ms = stamp.cast(pl.Int64, strict=False)
+        valid = (ms.is_not_null() & (ms >= 0) & (ms < DAY_NS // MS_NS)).fill_null(value=False).to_numpy()
+        return Stamps(np.where(valid, ms.fill_null(0).to_numpy() * MS_NS + day * DAY_NS, 0), valid, "naive")
+    if manner.form is None:
+        return parse_stamps(stamp, None if columns.time is None else text.columns[str(columns.time)], where)
+    return read_stamps(stamps_of(text.columns, columns), manner.form, where, text.first_row)
 
 
 def _refuse_unreadable(
-    frame: pl.DataFrame,
-    header: Header,
-    stamps: Stamps,
-    priced: NDArray[np.bool_],
-    garbage: NDArray[np.bool_],
-    row: NDArray[np.int64],
+    text: TextFrame, header: Header, stamps: Stamps, priced: NDArray[np.bool_], garbage: NDArray[np.bool_]
 ) -> None:
-    where, columns = header.source.path.name, header.columns
+    where, columns, frame = header.source.name, header.columns, text.columns
     for index in np.flatnonzero(~stamps.valid & priced)[:1].tolist():
-        shown = " ".join(str(frame[str(p)][index]) for p in (columns.stamp, columns.time) if p is not None)
-        raise DataError(f"{where} row {row[index]}: {shown!r} is no stamp of the form of the other rows.")
+        shown = _shown(frame, columns, index)
+        raise DataError(f"{where} row {text.first_row + index}: {shown!r} is no stamp of the form of the other rows.")
     for index in np.flatnonzero(stamps.valid & garbage)[:1].tolist():
-        values = [frame[str(p)][index] for p in (columns.open, columns.high, columns.low, columns.close)]
-        shown = ", ".join(map(repr, map(str, values)))
-        raise DataError(f"{where} row {row[index]}: open, high, low, close are {shown}; not all of them are numbers.")
+        shown = ", ".join(repr(str(frame[str(position)][index])) for position in columns.price)
+        raise DataError(
+            f"{where} row {text.first_row + index}: open, high, low, close are {shown}; not all of them are numbers."
+        )
 
 
-def _left_out(
-    frame: pl.DataFrame, header: Header, gone: NDArray[np.bool_], garbage: NDArray[np.bool_], row: NDArray[np.int64]
-) -> tuple[str, ...]:
-    """Notes on blank rows and on lines that are no bars (headers, footers)."""
-    stamp = frame[str(header.columns.stamp)]
-    if stamp.dtype != pl.String:
-        return (f"rows without a stamp: {int(gone.sum())}",) if gone.any() else ()
-    blank = gone & texts(stamp).is_null().to_numpy() & ~garbage
-    other = np.flatnonzero(gone & ~blank)
-    notes = [f"blank rows: {int(blank.sum())}"] if blank.any() else []
-    if len(other):
-        first = other[0]
-        notes.append(f"lines that are no bars: {len(other)}, first row {row[first]} ({stamp[int(first)]!r})")
-    return tuple(notes)
+def _shown(frame: pl.DataFrame, columns: Columns, index: int) -> str:
+    """The stamp of a row as written."""
+    values = [frame[str(position)][index] for position in (columns.stamp, columns.time) if position is not None]
+    return " ".join(str(value) for value in values if value is not None)[:120]
 
 
-def _volume(
-    frame: pl.DataFrame, header: Header, valid: NDArray[np.bool_], row: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+def _no_bars(
+    frame: pl.DataFrame, columns: Columns, valid: NDArray[np.bool_], garbage: NDArray[np.bool_]
+) -> tuple[int, NDArray[np.int64]]:
+    """Number of blank rows, and positions of other rows that are no bars (headers, footers)."""
+    if valid.all():
+        return 0, np.empty(0, np.int64)
+    stamp = frame[str(columns.stamp)]
+    absent = texts(stamp).is_null() if stamp.dtype == pl.String else stamp.is_null()
+    blank = ~valid & absent.to_numpy() & ~garbage
+    return int(blank.sum()), np.flatnonzero(~valid & ~blank)
+
+
+def _volume(text: TextFrame, header: Header, valid: NDArray[np.bool_], decimal: str) -> tuple[NDArray[np.float64], int]:
+    """Volume of the valid rows, and the number of those without one."""
     if not header.columns.volume:
-        return np.zeros(len(frame)), ()
-    where = header.source.path.name
-    columns = [frame[str(position)].filter(valid) for position in header.columns.volume]
-    volume, garbage, num_missing = volume_column(columns, where)
+        return np.zeros(int(valid.sum())), 0
+    columns = [text.columns[str(position)].filter(pl.Series(valid)) for position in header.columns.volume]
+    volume, garbage, num_missing = volume_column(columns, decimal)
     for index in np.flatnonzero(garbage)[:1].tolist():
-        shown = [column[index] for column in columns]
-        raise DataError(f"{where} row {row[valid][index]}: volume is {shown[0]!r}, not a number.")
-    full = np.zeros(len(frame))
-    full[valid] = volume
-    return full, (f"rows without a volume, taken as 0: {num_missing}",) if num_missing else ()
+        shown = next(column[index] for column in columns)
+        row = text.first_row + int(np.flatnonzero(valid)[index])
+        raise DataError(f"{header.source.name} row {row}: volume is {shown!r}, not a number.")
+    return volume, num_missing
 
 
 def _whole(frame: pl.DataFrame, position: int | None) -> NDArray[np.int64]:
@@ -171,12 +281,90 @@ def _whole(frame: pl.DataFrame, position: int | None) -> NDArray[np.int64]:
     return frame[str(position)].cast(pl.Int64, strict=False).fill_null(0).to_numpy()
 
 
-def _declared_interval_ns(rtype: NDArray[np.int64], where: str) -> int | None:
+def _ids(frame: pl.DataFrame, columns: Columns, valid: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Instrument ids of the valid rows; none where the file has none."""
+    return np.empty(0, np.int64) if columns.instrument_id is None else _whole(frame, columns.instrument_id)[valid]
+
+
+def _whole_rows(pieces: dict[str, list[NDArray[Any]]], header: Header) -> Rows:
+    """Rows of a file from the pieces of its columns, each of which is given up as soon as it is joined."""
+    columns: dict[str, Any] = {name: np.concatenate(pieces.pop(name)) for name in tuple(pieces)}
+    count = len(columns["row"])
+    if header.columns.instrument_id is None:
+        columns["instrument_id"] = np.zeros(count, np.int64)
+    columns["file_id"] = np.zeros(count, np.int32)
+    return Rows(**columns)
+
+
+def _symbols(parts: list[Part], header: Header, count: int) -> tuple[tuple[str, ...], NDArray[np.int32] | None]:
+    """Different symbols, and which of them each row has."""
+    if header.label is not None:
+        return (header.label,), np.zeros(count, np.int32)
+    columns = [part.symbol for part in parts if part.symbol is not None]
+    if not columns:
+        return (), None
+    names: dict[str, int] = {}
+    for name in itertools.chain.from_iterable(column.unique(maintain_order=True).to_list() for column in columns):
+        names.setdefault(name, len(names))
+    codes = [column.replace_strict(names, return_dtype=pl.Int32).to_numpy() for column in columns if len(column)]
+    return tuple(names), np.concatenate([np.empty(0, np.int32), *codes])
+
+
+def _left_out(parts: Iterable[Part]) -> tuple[Finding, ...]:
+    """Findings on blank rows, on lines that are no bars (headers, footers) and on missing volumes."""
+    parts = list(parts)
+    num_blank, num_other = sum(part.num_blank for part in parts), sum(part.num_no_bars for part in parts)
+    findings = [Finding("dialect", f"blank rows: {num_blank}", num_blank)] if num_blank else []
+    if num_other:
+        first = next(part.first_no_bar for part in parts if part.num_no_bars)
+        findings.append(Finding("dialect", f"lines that are no bars: {num_other}, first {first}", num_other))
+    num_missing = sum(part.num_no_volume for part in parts)
+    if num_missing:
+        findings.append(Finding("zero-volume", f"rows without a volume, taken as 0: {num_missing}", num_missing))
+    return tuple(findings)
+
+
+def _as_the_vendor_means(rows: Rows, header: Header) -> tuple[Rows, tuple[Finding, ...]]:
+    """Rows and findings by what a format is known to mean by its volume.
+
+    Raises:
+        DataError: HistData's form with a volume, which HistData never writes.
+    """
+    name = header.dialect.name
+    if name == "IBKR" and (rows.volume == -1).any():
+        count = int((rows.volume == -1).sum())
+        text = f"volume -1, IBKR's word for none, taken as 0: {count}"
+        return replace(rows, volume=np.where(rows.volume == -1, 0.0, rows.volume)), (
+            Finding("zero-volume", text, count),
+        )
+    if name == "HistData" and header.dialect.is_sure and rows.volume.any():
+        row = int(rows.row[np.flatnonzero(rows.volume)[0]])
+        raise DataError(
+            f"{header.source.name} row {row}: a volume, which HistData never writes; NinjaTrader writes the same lines "
+            "with volumes, in UTC and stamped at the end of the bar. Say --dialect ninjatrader or --dialect histdata."
+        )
+    flat = np.logical_and.reduce([column == rows.open_e9 for column in prices(rows)]) & (rows.volume == 0)
+    if name == "Dukascopy" and flat.any():
+        text = f"flat bars without volume, as Dukascopy fills closed hours: {int(flat.sum())} of {len(flat)}"
+        return rows, (Finding("zero-volume", text, int(flat.sum()), is_warning=True),)
+    return rows, ()
+
+
+def _declared_interval_ns(rtypes: frozenset[int], where: str) -> int | None:
     kinds = {value: schema for schema, value in RTYPE_BY_SCHEMA.items()}
-    found = [kinds[value] for value in np.unique(rtype).tolist() if value in kinds]
+    found = [kinds[value] for value in sorted(rtypes) if value in kinds]
     if len(found) > 1:
         raise DataError(f"{where}: mixed bar intervals: {' and '.join(found)}. Give one bar length per file.")
     return INTERVAL_NS_BY_SCHEMA[found[0]] if found else None
+
+
+def rows_of(parsed: Parsed, label: str) -> Rows:
+    """Rows of one symbol; all rows where there is no symbol column."""
+    if parsed.symbol is None:
+        return parsed.rows
+    if label not in parsed.symbols:
+        return take(parsed.rows, np.empty(0, np.int64))
+    return take(parsed.rows, np.flatnonzero(parsed.symbol == parsed.symbols.index(label)))
 
 
 def spans(parsed: Parsed) -> tuple[LabelSpan, ...]:
@@ -184,100 +372,6 @@ def spans(parsed: Parsed) -> tuple[LabelSpan, ...]:
     if parsed.symbol is None or not len(parsed.symbol):
         return ()
     days = pl.DataFrame({"symbol": parsed.symbol, "day": parsed.rows.stamp_ns // DAY_NS})
-    ranges = days.group_by("symbol").agg(pl.col("day").min().alias("first"), pl.col("day").max().alias("last"))
-    return tuple(LabelSpan(symbol, first, last + 1) for symbol, first, last in sorted(ranges.rows()) if symbol)
-
-
-def table_rows(
-    parsed: Parsed,
-    labels: Collection[str],
-    *,
-    zone: str | None,
-    bar_label: Literal["open", "close"] | None,
-) -> FileRows:
-    """Rows of the labels asked for, oldest first and in UTC.
-
-    Args:
-        parsed: from `parse_table`.
-        labels: symbols of the symbol column; without such a column, the one label that all rows get.
-        zone: IANA zone of naive stamps.
-        bar_label: which end of the bar the stamps name, None for what the format is known to do, else "open".
-
-    Raises:
-        DataError: naive stamps without a zone, or wall times that the zone does not settle.
-    """
-    where = parsed.header.source.path.name
-    zone, zone_notes, warnings = _zone(parsed, zone, where)
-    close_labelled, label_note = _close_labelled(parsed, bar_label)
-    rows, order_notes = {}, []
-    for label in sorted(labels):
-        part = parsed.rows
-        if parsed.symbol is not None:
-            part = take(part, np.flatnonzero((parsed.symbol == label).to_numpy()))
-        rows[label], note = _oldest_first(part, zone, where)
-        order_notes += note
-    unmapped = 0 if parsed.symbol is None else int((parsed.symbol == "").sum())
-    interval_ns = parsed.interval_ns or infer_interval_ns(rows.values()) or _interval_of_all_ns(parsed, rows)
-    notes = (*parsed.notes, *zone_notes, *label_note, *sorted(set(order_notes)))
-    has_volume = bool(parsed.header.columns.volume)
-    return FileRows(rows, parsed.rows_read, unmapped, interval_ns, has_volume, close_labelled, notes, warnings)
-
-
-def _interval_of_all_ns(parsed: Parsed, rows: Mapping[str, Rows]) -> int | None:
-    """Bar length of the whole file, for a symbol that trades too thinly to show it; None where it does not fit."""
-    if parsed.symbol is None:
-        return None
-    everything = [take(parsed.rows, np.flatnonzero((parsed.symbol == span.label).to_numpy())) for span in spans(parsed)]
-    interval_ns = infer_interval_ns(everything)
-    steps_ns = spacings_ns(rows.values())
-    fits = interval_ns is not None and (not len(steps_ns) or int(steps_ns.min()) >= interval_ns)
-    return interval_ns if fits else None
-
-
-def _zone(parsed: Parsed, zone: str | None, where: str) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
-    """Zone in which to read the stamps (None: they are UTC), with notes and warnings."""
-    if parsed.form == "date":
-        return None, ("stamps are dates: each bar is taken as one UTC day",), ()
-    if parsed.form == "utc":
-        return None, ("--tz is not used: the stamps say their zone themselves",) if zone else (), ()
-    is_utc = parsed.header.dialect.is_utc
-    stamp_name = parsed.header.names[parsed.header.columns.stamp or 0]
-    if zone is None and is_utc:
-        return "UTC", (f"stamps are UTC, as the column name {stamp_name!r} says",), ()
-    if zone is None:
-        shown = str(np.datetime64(int(parsed.rows.stamp_ns[0]), "ns"))[:19].replace("T", " ")
-        raise DataError(
-            f"{where}: stamps such as {shown} say no time zone. Name the zone they are in with --tz, for example "
-            "--tz America/Chicago, America/New_York or UTC."
-        )
-    doubt = f"{where}: column {stamp_name!r} says UTC, --tz {zone} was used"
-    return zone, (f"stamps are wall time of {zone} (--tz)",), (doubt,) if is_utc and "UTC" not in zone else ()
-
-
-def _close_labelled(parsed: Parsed, bar_label: str | None) -> tuple[bool, tuple[str, ...]]:
-    """Whether stamps are the end of the bar, and a note where that was not said by the user."""
-    known = parsed.header.dialect
-    if parsed.form == "date":
-        return False, ()
-    if bar_label is not None:
-        return bar_label == "close", ()
-    # TradingView never writes naive stamps; other programs use the same column names.
-    if known.close_labelled is not None and (known.name, parsed.form) != ("TradingView", "naive"):
-        end = "end" if known.close_labelled else "start"
-        return known.close_labelled, (f"stamps are taken as the {end} of the bar, as {known.name} writes them",)
-    return False, ("stamps are assumed to be the start of the bar; say --bar-label close if they are its end",)
-
-
-def _oldest_first(part: Rows, zone: str | None, where: str) -> tuple[Rows, list[str]]:
-    """Rows in rising order of time as far as the file has one, stamps in UTC, and notes on the order found."""
-    notes = []
-    steps = np.diff(part.stamp_ns)
-    if int((steps < 0).sum()) > int((steps > 0).sum()):
-        part = take(part, np.arange(len(part.row))[::-1])
-        notes.append("rows run newest first: reversed")
-    if zone is not None:
-        part = replace(part, stamp_ns=to_utc(part.stamp_ns, zone, part.row, where))
-    backwards = int((np.diff(part.stamp_ns) < 0).sum())
-    if backwards:
-        notes.append(f"rows are out of time order in {backwards} places: sorted")
-    return part, notes
+    ranges = days.group_by("symbol").agg(pl.col("day").min().alias("first"), pl.col("day").max().alias("last")).rows()
+    named = [(parsed.symbols[code], first, last) for code, first, last in ranges]
+    return tuple(LabelSpan(symbol, first, last + 1) for symbol, first, last in sorted(named) if symbol)
