@@ -1,10 +1,17 @@
+import dataclasses
 import datetime as dt
 
 import numpy as np
 import pytest
 
+from support import chain_market, planted_signs
 from tidewalk.core.errors import ConfigError, DataError
-from tidewalk.market.windows import WindowConfig, decision_ranges, fit_windows, plan_windows
+from tidewalk.market.windows import WindowConfig, decision_ranges, end_to_end, fit_windows, plan_windows
+from tidewalk.trading.account import allowed, book, ledger
+from tidewalk.trading.costs import Costs
+from tidewalk.trading.env import EnvConfig
+
+COSTS = Costs(tick_value_usd=12.5, commission_usd=2.25, slippage_ticks=0.5)
 
 
 def days(first: str, last: str, per_day: int = 4) -> np.ndarray:
@@ -160,3 +167,56 @@ def test_a_feature_of_small_numbers_is_scaled_and_rounding_is_not():
     fitted = fit_windows(plan(trade_day, (2, 1, 1, 1)), np.stack(columns, axis=1), np.ones(len(trade_day), np.int32))
     assert fitted.scale[0, 0] == pytest.approx(1e8, rel=0.1)
     assert fitted.scale[0, 1:].tolist() == [0.0, 0.0]
+
+
+# validity.md B44
+def test_data_that_end_with_the_last_train_month_give_no_window_for_it():
+    """Six months, then two more: the windows stay those of the six where the rest is train (and validation) alone."""
+    lengths = (3, 1, 2, 2)
+    assert len(plan(months_of(6), lengths).windows) == 1
+    for more in (7, 7.5):  # the next window would train to month 5, validate in 6 and test 7 and 8
+        whole, part = divmod(more, 1)
+        trade_day = months_of(int(whole))
+        if part:
+            trade_day = np.concatenate([trade_day, days("2020-08-03", "2020-08-14", per_day=5)])
+        assert [w.test.last_day for w in plan(trade_day, lengths).windows] == [dt.date(2020, 6, 30)]
+    with pytest.raises(DataError, match=r"3 complete month\(s\) \(2020-01 to 2020-03\), a window needs train 3"):
+        plan(months_of(3), lengths)
+
+
+# validity.md B44: indicators do not start cold in a test, and nothing trades outside it
+def test_a_long_average_is_warm_in_a_short_test_which_trades_inside_itself_alone():
+    data = chain_market(planted_signs(430, 0.5), 3, bars_per_day=1)
+    close = np.cumsum(data.close_move_ticks.astype(np.float64))
+    average = np.convolve(close, np.ones(200) / 200)[: len(close)]
+    average[:199] = 0.0
+    data = dataclasses.replace(data, features=np.tile(average.astype(np.float32)[:, None], (1, 4)))
+    config = WindowConfig(train_months=3, val_months=1, test_months=1)
+    found = plan_windows(data.trade_day, "utc-day", config, purge_bars=2, first_usable=199)
+    first = found.windows[0]
+    assert first.train.first == 199
+    window = end_to_end([(fit_windows(found, data.features, data.move_ticks), 0)])
+    assert 28 <= first.test.bars <= 31 < 200
+    row = (average[first.test.first] - window.center[0, 0]) * window.scale[0, 0]
+    assert data.features[first.test.first, 0] == np.float32(close[first.test.first - 199 : first.test.first + 1].mean())
+    assert np.isfinite(row)
+    span = decision_ranges(found)["test"][0]
+    assert span.tolist() == [first.test.first, first.test.stop - 1]
+    account = book(data, int(span[0]), allowed(data, EnvConfig(), int(span[0]), np.ones(span[1] - span[0], np.int64)))
+    assert account.before_lots[0] == 0
+    assert account.after_lots[-1] == 0
+    fill_days = [np.datetime64(fill.ts_ns, "ns").astype("datetime64[D]") for fill in ledger(data, account, COSTS)]
+    assert np.datetime64(first.test.first_day) < min(fill_days) <= max(fill_days) == np.datetime64(first.test.last_day)
+
+
+def test_windows_of_several_symbols_lie_end_to_end():
+    one = fit_windows(plan(months_of(6), (2, 1, 1, 1)), np.ones((630, 2), np.float32), np.ones(630, np.int32))
+    two = fit_windows(plan(months_of(5), (2, 1, 1, 1)), np.zeros((525, 2), np.float32), np.ones(525, np.int32))
+    both = end_to_end([(one, 0), (two, 1000)])
+    assert len(both.test) == len(one.test) + len(two.test)
+    for name in ("train", "val", "test"):
+        joined = np.concatenate([getattr(one, name), getattr(two, name) + 1000])
+        assert np.array_equal(getattr(both, name), joined)
+        assert getattr(both, name).dtype == np.int32
+    assert np.array_equal(both.center[len(one.test) :], two.center)
+    assert end_to_end([(one, 0)]) is one

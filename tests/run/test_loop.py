@@ -44,7 +44,7 @@ def test_a_study_leaves_the_whole_run_folder(finished):
     names = {path.name for path in finished.iterdir()}
     assert names >= {
         *("run.toml", "manifest.json", "windows.json", "metrics.jsonl", "trials.jsonl", "checkpoints", "policies"),
-        *("equity.parquet", "trades.parquet", "members.parquet", "summary.json", "report.html"),
+        *("equity.parquet", "trades.parquet", "members.parquet", "summary.json", "report.html", "data_quality.json"),
     }
     run = layout.open_run(finished)
     assert results.verify_results(run) == []

@@ -25,7 +25,7 @@ def test_missing_keys_keep_their_defaults():
     [
         ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[dqn]\nlearning_rte = 1.0\n', "unknown key 'learning_rte'"),
         ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[dqn]\ngama = 1.0\n', r"did you mean gamma\?"),
-        ('[data]\ndata_dir = "x"\n', "'symbol' is missing"),
+        ('[data]\nsymbol = "ES"\n', "'data_dir' is missing"),
         ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[train]\nepochs = "five"\n', r"epochs is 'five' \(str\).*int"),
         ('[data]\ndata_dir = "x"\nsymbol = "ES"\n[train]\nepochs = true\n', "epochs is True"),
         ('model = "dqm"\n[data]\ndata_dir = "x"\nsymbol = "ES"\n', r"did you mean dqn\?"),
@@ -101,3 +101,35 @@ def test_values_given_beside_a_file_win_over_its_data_table():
     config = from_toml(text, data={"data_dir": "x", "symbol": "NQ"})
     assert (config.data.data_dir, config.data.symbol, config.train.epochs) == (Path("x"), "NQ", 3)
     assert from_toml("", data={"data_dir": "x", "symbol": "NQ"}).train.epochs == 20
+
+
+def several(tmp_path, symbol="ES.FUT,NQ.FUT"):
+    config = small_config(tmp_path / "data")
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, symbol=symbol))
+
+
+def test_several_symbols_are_a_list_in_toml_and_one_is_a_string(tmp_path):
+    both = several(tmp_path)
+    assert both.symbols == ("ES.FUT", "NQ.FUT")
+    assert [both.data_of(symbol).symbol for symbol in both.symbols] == ["ES.FUT", "NQ.FUT"]
+    assert tomllib.loads(to_toml(both))["data"]["symbol"] == ["ES.FUT", "NQ.FUT"]
+    assert from_toml(to_toml(both)) == both
+    one = small_config(tmp_path / "data")
+    assert tomllib.loads(to_toml(one))["data"]["symbol"] == "ES.FUT"
+    assert from_toml('[data]\ndata_dir = "x"\nsymbol = ["ES.FUT"]\n').symbols == ("ES.FUT",)
+    assert config_hash(one) != config_hash(both) != config_hash(several(tmp_path, "NQ.FUT,ES.FUT"))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "says"),
+    [("ES.FUT,NQ.FUT,ES.FUT", "--symbol ES.FUT is given twice"), ("ES.FUT,,NQ.FUT", "between the commas is empty")],
+)
+def test_symbols_twice_or_empty_are_refused(tmp_path, symbol, says):
+    with pytest.raises(ConfigError, match=says):
+        several(tmp_path, symbol)
+
+
+@pytest.mark.parametrize("value", ["[]", "[1, 2]", "3"])
+def test_symbols_that_are_no_texts_are_refused(value):
+    with pytest.raises(ConfigError, match=r"symbol is .*must be of type str"):
+        from_toml(f'[data]\ndata_dir = "x"\nsymbol = {value}\n')

@@ -74,6 +74,7 @@ def test_paths_are_those_of_the_documented_run_folder() -> None:
         "members": "members.parquet",
         "summary": "summary.json",
         "report": "report.html",
+        "quality": "data_quality.json",
     }
     assert all(path.parent == Path("runs/x") for field, path in vars(run).items() if field != "root")
 

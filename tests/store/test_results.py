@@ -31,6 +31,7 @@ def equity() -> pl.DataFrame:
     days = [dt.date(2024, 1, 2), dt.date(2024, 1, 3), dt.date(2024, 4, 1)]
     columns = {
         "policy": ["ensemble"] * 3 + ["long"] * 3,
+        "symbol": ["ES.FUT"] * 6,
         "window": [0, 0, 1] * 2,
         "trade_date": days * 2,
         "net_usd": [95.5, -104.5, 0.0, 245.5, -250.0, 12.5],
@@ -46,6 +47,7 @@ def equity() -> pl.DataFrame:
 def trades() -> pl.DataFrame:
     """A buy, a roll (out of the old contract, into the new one), a close; then a sell in the next window."""
     columns = {
+        "symbol": ["ES.FUT"] * 5,
         "window": [0, 0, 0, 0, 1],
         "ts_ns": [10, 20, 20, 30, 40],
         "contract": ["ESH4", "ESH4", "ESM4", "ESM4", "ESM4"],
@@ -60,6 +62,7 @@ def trades() -> pl.DataFrame:
 
 def members() -> pl.DataFrame:
     columns = {
+        "symbol": ["ES.FUT"] * 3,
         "window": [0, 0, 1],
         "seed": [0, 1, 0],
         "best_epoch": [3, 0, 1],
@@ -187,7 +190,7 @@ def with_cell(frame: pl.DataFrame, row: int, column: str, value: Any) -> pl.Data
         (
             with_cell(equity(), 1, "trade_date", dt.date(2024, 1, 2)),
             results.write_equity,
-            "rows repeat policy and trade",
+            "rows repeat policy and symbol and trade",
         ),
         (with_cell(equity(), 2, "trade_date", dt.date(2024, 1, 1)), results.write_equity, "are not in time order"),
         (with_cell(trades(), 1, "ts_ns", 9), results.write_trades, "the fills of a window are not in time order"),
@@ -256,7 +259,9 @@ def test_table_without_a_manifest_is_read_all_the_same(run: RunFolder) -> None:
 def test_other_table_under_the_name_is_refused_when_read(run: RunFolder) -> None:
     results.write_trades(run, trades())
     run.trades.rename(run.equity)
-    with pytest.raises(StoreError, match=r"equity\.parquet: column 'ts_ns' is not one of policy, window, trade_date"):
+    with pytest.raises(
+        StoreError, match=r"equity\.parquet: column 'ts_ns' is not one of policy, symbol, window, trade_date"
+    ):
         results.read_equity(run)
 
 
@@ -332,6 +337,7 @@ def plan() -> dict[str, Any]:
     span = {"first": "2024-01-02", "last": "2024-03-28", "bars": [0, 100], "sessions": 62}
     window = {
         "window": 0,
+        "symbol": "ES.FUT",
         "train": span,
         "val": span | {"bars": [100, 130]},
         "test": span | {"bars": [130, 160]},
@@ -371,6 +377,7 @@ def test_windows_keep_their_form(run: RunFolder) -> None:
 def summary() -> dict[str, Any]:
     row = {
         "window": 0,
+        "symbol": "ES.FUT",
         "train": ["2024-01-02", "2024-03-28"],
         "val": ["2024-04-01", "2024-04-30"],
         "test": ["2024-05-01", "2024-05-31"],
@@ -385,6 +392,25 @@ def summary() -> dict[str, Any]:
         "oracle_usd": 5000.0,
         "long_usd": 250.0,
         "partial_test": False,
+    }
+    oos = {
+        "sessions": 22,
+        "net_usd": 91.0,
+        "gross_usd": 100.0,
+        "costs_usd": 9.0,
+        "trades": 4,
+        "sharpe_session": 1.2,
+        "sharpe_ci90": [-0.4, 2.8],
+        "max_drawdown_usd": 40.0,
+        "psr": 0.8,
+    }
+    baselines = {"flat": 0.0, "long": 250.0, "short": -250.0, "momentum": -9.0, "random_p": 0.7}
+    costs = {
+        "slippage": "ticks",
+        "commission_usd": 2.25,
+        "slippage_ticks": 0.5,
+        "side_usd": 8.5,
+        "half_spread_ticks": 0.0,
     }
     return {
         "schema": 1,
@@ -404,22 +430,21 @@ def summary() -> dict[str, Any]:
         "transfers": {"uploads": 1, "bytes_market": 9000, "bytes_h2d_per_epoch": 0},
         "phases_ms": {"init": 0.1, "collect": 1.0, "learn": 2.0, "evaluate": 0.4, "total": 3.5},
         "compile_ms": 5000.0,
-        "oos": {
-            "sessions": 22,
-            "net_usd": 91.0,
-            "gross_usd": 100.0,
-            "costs_usd": 9.0,
-            "trades": 4,
-            "sharpe_session": 1.2,
-            "sharpe_ci90": [-0.4, 2.8],
-            "max_drawdown_usd": 40.0,
-            "psr": 0.8,
-            "dsr": 0.4,
-            "trials": 3,
-            "verdict": "profit not distinguishable from luck",
-        },
-        "baselines": {"flat": 0.0, "long": 250.0, "short": -250.0, "momentum": -9.0, "random_p": 0.7},
+        "oos": {**oos, "dsr": 0.4, "trials": 3, "verdict": "profit not distinguishable from luck"},
+        "baselines": baselines,
         "oracle": {"net_usd": 5000.0, "captured_frac": 0.018},
+        "per_symbol": [
+            {
+                "symbol": "ES.FUT",
+                "data_fingerprint": "abc",
+                "bars": 1000,
+                "windows": 2,
+                "oos": oos,
+                "baselines": baselines,
+                "oracle": {"net_usd": 5000.0, "captured_frac": 0.018},
+                "costs": costs,
+            }
+        ],
         "per_window": [row, copy.deepcopy(row) | {"window": 1}],
         "warnings": [],
     }
@@ -437,6 +462,10 @@ def test_summary_keys_are_the_documented_ones() -> None:
     for part in ("transfers", "phases_ms", "oos", "baselines", "oracle"):
         assert results.SUMMARY_KEYS[part] == tuple(summary()[part])
     assert tuple(summary()["per_window"][0]) == results.PER_WINDOW_KEYS
+    row = summary()["per_symbol"][0]
+    assert {"symbol": tuple(row)} | {
+        part: tuple(row[part]) for part in ("oos", "baselines", "oracle", "costs")
+    } == results.PER_SYMBOL_KEYS
 
 
 def test_every_key_of_the_summary_is_required() -> None:
@@ -570,3 +599,56 @@ def test_every_change_to_a_result_file_is_found_and_named(run: RunFolder) -> Non
 
 def test_running_run_has_nothing_to_verify(run: RunFolder) -> None:
     assert results.verify_results(run) == []
+
+
+# --- several symbols ---
+
+
+def two_symbols() -> pl.DataFrame:
+    """The policies of `equity` in ES, and in NQ on two of its dates and one later one."""
+    es = equity()
+    days = [dt.date(2024, 1, 3), dt.date(2024, 4, 1), dt.date(2024, 4, 2)] * 2
+    nq = es.with_columns(symbol=pl.lit("NQ.FUT"), window=pl.lit(2, pl.Int32), trade_date=pl.Series(days))
+    return pl.concat([es, nq])
+
+
+def test_a_portfolio_adds_up_symbols_by_trade_date() -> None:
+    own = results.portfolio(two_symbols()).filter(pl.col("policy") == "ensemble")
+    assert own["trade_date"].to_list() == [
+        dt.date(2024, 1, 2),
+        dt.date(2024, 1, 3),
+        dt.date(2024, 4, 1),
+        dt.date(2024, 4, 2),
+    ]
+    assert own["net_usd"].to_list() == [95.5, -9.0, -104.5, 0.0]
+    assert own["equity_usd"].to_list() == [95.5, 86.5, -18.0, -18.0]
+    assert own["position_mean"].to_list() == [0.5, 0.25, -0.25, 0.0]
+    assert own["trades"].to_list() == [2, 4, 2, 0]
+
+
+def test_the_portfolio_of_one_symbol_is_its_own_record() -> None:
+    one = results.portfolio(equity())
+    assert one.select(sorted(one.columns)).equals(equity().drop("symbol").select(sorted(one.columns)))
+    empty = pl.DataFrame(schema=results.EQUITY.schema)
+    assert results.portfolio(empty).is_empty()
+
+
+def test_symbols_have_their_own_running_sum_and_order(run: RunFolder) -> None:
+    results.write_equity(run, two_symbols())
+    assert results.read_equity(run).equals(two_symbols())
+    summed = two_symbols().with_columns(equity_usd=pl.col("net_usd").cum_sum().over("policy"))
+    with pytest.raises(StoreError, match="equity_usd is not the running sum"):
+        results.write_equity(run, summed)
+
+
+def test_undefined_figures_of_several_symbols_need_a_reason_each() -> None:
+    row = summary()["per_symbol"][0]
+    odd = copy.deepcopy(row) | {"symbol": "NQ.FUT", "oos": row["oos"] | {"psr": None}}
+    both = summary() | {"per_symbol": [row, odd]}
+    with pytest.raises(StoreError, match=r"per_symbol\[1\]\.oos\.psr is null"):
+        results.validate_summary(both)
+    results.validate_summary(both | {"warnings": [results.undefined_warning("per_symbol[1].oos.psr", "no variance")]})
+    results.validate_summary(summary() | {"per_symbol": [odd]})  # of one symbol: said of the study already
+    dear = copy.deepcopy(row) | {"oos": row["oos"] | {"costs_usd": 1.0}}
+    with pytest.raises(StoreError, match=r"per_symbol\[0\]\.oos: net_usd is"):
+        results.validate_summary(summary() | {"per_symbol": [dear]})

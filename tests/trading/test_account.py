@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import chain_market, planted_signs
+from support import chain_market, planted_signs, random_half_spreads, with_half_spreads
 from tidewalk.trading.account import allowed, book, by_session, costs_usd, gross_usd, ledger
 from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import EnvConfig
@@ -83,3 +83,37 @@ def test_flat_at_close_holds_nothing_over_a_session_break():
     assert is_session_end.sum() == 4
     assert (lots[is_session_end] == 0).all()
     assert (lots[~is_session_end][:-1] == 1).all()
+
+
+def test_recorded_spreads_by_hand():
+    """Long from bar 5 over the roll at bar 20, closed at bar 39: 2 + 2 x 3 + 0.5 ticks of half spread, four sides."""
+    half_ticks = np.full(40, 0.5)
+    half_ticks[[5, 6, 20, 21]] = 2.0, 7.0, 3.0, 9.0
+    data = with_half_spreads(chain_market(np.zeros(40, np.int64), 1, bars_per_day=10, roll_at=20), half_ticks)
+    account = book(data, 4, allowed(data, EnvConfig(), 4, np.ones(35, np.int64)))
+    assert account.sides.sum() == 4
+    assert account.crossed_ticks[account.crossed_ticks > 0].tolist() == [2.0, 6.0, 0.5]
+    paid = [(fill.reason, fill.costs_usd) for fill in ledger(data, account, COSTS)]
+    fixed = 0.5 * 12.5 + 2.25
+    assert paid == [
+        ("decision", fixed + 2.0 * 12.5),
+        ("roll-out", fixed + 3.0 * 12.5),
+        ("roll-in", fixed + 3.0 * 12.5),
+        ("flat", fixed + 0.5 * 12.5),
+    ]
+    assert costs_usd(COSTS, account.sides.sum(), account.crossed_ticks.sum()) == 4 * fixed + 8.5 * 12.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(PATHS, st.integers(0, 15))
+def test_with_recorded_spreads_ledger_sessions_and_book_agree_to_the_cent(path, first):
+    data = random_half_spreads(market())
+    account = book(data, first, allowed(data, EnvConfig(positions=2), first, np.array(path)))
+    total = costs_usd(COSTS, account.sides.sum(), account.crossed_ticks.sum())
+    assert sum(Decimal(fill.costs_usd) for fill in ledger(data, account, COSTS)) == Decimal(float(total))
+    sessions = by_session(data, account)
+    assert sessions.crossed_ticks.sum() == account.crossed_ticks.sum()
+    plain = book(market(), first, account.after_lots)
+    assert (plain.sides == account.sides).all()
+    assert (plain.gross_ticks == account.gross_ticks).all()
+    assert not plain.crossed_ticks.any()

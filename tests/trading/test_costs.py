@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewalk.core.errors import ConfigError
-from tidewalk.trading.costs import CostConfig, Costs, sides
+from tidewalk.trading.costs import CostConfig, Costs, net_ticks, sides, slippage_ticks
 
 LOTS = st.integers(-50, 50)
 
@@ -46,3 +46,16 @@ def test_negative_costs_are_refused_by_flag(bad):
     flag = "--" + next(iter(bad)).replace("_", "-")
     with pytest.raises(ConfigError, match=flag):
         CostConfig(**bad)
+
+
+def test_slippage_is_half_a_tick_by_default_and_nothing_beside_a_recorded_spread():
+    assert slippage_ticks(CostConfig()) == 0.5
+    assert slippage_ticks(CostConfig(slippage="recorded")) == 0.0
+    assert slippage_ticks(CostConfig(slippage="recorded", slippage_ticks=0.25)) == 0.25
+    assert slippage_ticks(CostConfig(slippage_ticks=0.0)) == 0.0
+
+
+def test_net_ticks_take_off_fixed_sides_and_the_half_spreads_crossed():
+    # bought at a spread of 3 ticks and sold at one of 1: 10 - 2 x 0.7 - (1.5 + 0.5)
+    assert net_ticks(10.0, 2.0, 0.7, None) == pytest.approx(8.6)
+    assert net_ticks(10.0, 2.0, 0.7, 2.0) == pytest.approx(6.6)

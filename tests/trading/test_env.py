@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from support import chain_market, planted_market, planted_signs
+from support import chain_market, planted_market, planted_signs, random_half_spreads
 from tidewalk.core.errors import ConfigError
 from tidewalk.market.device import CLOSING
 from tidewalk.trading import env as env_ops
@@ -30,6 +30,20 @@ def test_step_agrees_with_the_books_on_random_paths():
         assert np.array_equal(taken.gross_ticks, account.gross_ticks[:-1])
         assert np.array_equal(taken.sides, account.sides[:-1])
         assert np.array_equal(env_ops.lots(env, taken.position), account.after_lots[:-1])
+
+
+def test_step_pays_half_the_spread_of_the_bar_it_fills_in_as_the_books_do():
+    data = random_half_spreads(chain_market(planted_signs(200, 0.5), 3, bars_per_day=24, roll_at=100))
+    market, env = device_market(data), EnvConfig(positions=2)
+    account = book(data, 10, allowed(data, env, 10, np.random.default_rng(1).integers(-2, 3, 150)))
+    bars = jnp.arange(10, 160)
+    before, after = (jnp.asarray(path + 2, jnp.int32) for path in (account.before_lots, account.after_lots))
+    half_ticks = env_ops.half_spread(market, bars)
+    taken = env_ops.step(env, market.move_ticks[bars], market.flags[bars], before, after, half_ticks)
+    assert np.array_equal(taken.crossed_ticks, account.crossed_ticks)
+    net = env_ops.reward(taken, jnp.float32(0.25), jnp.float32(1.0))
+    assert np.array_equal(net, account.gross_ticks - 0.25 * account.sides - account.crossed_ticks)
+    assert env_ops.half_spread(device_market(planted_market(days=3)), bars) is None
 
 
 def test_reward_is_net_pnl_in_units_of_volatility():

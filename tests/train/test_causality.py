@@ -5,6 +5,7 @@ and show that it goes red: a detector that cannot is decoration. (validity.md 1.
 """
 
 import dataclasses
+import datetime as dt
 import functools
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from made_up_bars import TICK_E9, hourly_contracts, prepared
+from made_up_bars import TICK_E9, day_ns, hourly_contracts, prepared
 from support import planted_signs
 from tidewalk.agents import dqn
 from tidewalk.agents.dqn import DQNConfig, make_dqn
@@ -40,8 +41,9 @@ MONTHS = WindowConfig(train_months=2, val_months=1, test_months=1, step_months=1
 
 @functools.cache
 def clean_tables() -> tuple[BarTable, ...]:
-    """January to May 2024, hourly; the second contract is front from the middle of March on."""
-    return tuple(hourly_contracts(109, bars_per_day=BARS_PER_DAY, roll_after=ROLL_AFTER, seed=1))
+    """January to May 2024, hourly; the second contract is front from the middle of March on, when the first expires."""
+    first, second = hourly_contracts(109, bars_per_day=BARS_PER_DAY, roll_after=ROLL_AFTER, seed=1)
+    return (*cut([first], day_ns(dt.date(2024, 3, 16))), second)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from support import chain_market, planted_signs
+from support import chain_market, planted_market, planted_signs, random_half_spreads
 from tidewalk.agents import replay
 from tidewalk.core import keys
+from tidewalk.market.device import GAP
 from tidewalk.trading.account import allowed, book
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import rollout as rollouts
@@ -53,6 +54,23 @@ def test_all_forms_of_a_greedy_rollout_take_the_same_positions(world_factory, mo
     assert int(forms[0].gross_ticks) == account.gross_ticks.sum()
     assert int(forms[0].sides) == account.sides.sum()
     assert lots[-1] == 0
+    assert forms[0].crossed_ticks is None
+
+
+@pytest.mark.parametrize("env", [EnvConfig(), EnvConfig(positions=2, flat_at_close=True)])
+def test_all_forms_cross_the_same_recorded_spreads_as_the_books(world_factory, monkeypatch, env):
+    monkeypatch.setattr(rollouts, "CHUNK", 64)
+    world = world_factory(env=env, data=random_half_spreads(roll_market()), has_spread=True)
+    agent, program, window = world.program.agent, world.program, window_of(world.windows, jnp.int32(0))
+    table, bars = member_table(agent, env, agent.params(agent.init(keys.root_key(1)))), program.test_bars
+    reference = rollout_sequential(program, world.market, window, window.test, table, bars=bars)
+    first = int(window.test[0])
+    account = book(world.data, first, np.asarray(reference, np.int64)[: int(window.test[1]) - first] - env.flat)
+    for compose in ("scan", "associative"):
+        form = dataclasses.replace(program, compose=compose)
+        found = rollout(form, world.market, window, window.test, table, bars=bars, with_path=False)
+        assert float(found.crossed_ticks) == account.crossed_ticks.sum() > 0
+        assert int(found.sides) == account.sides.sum()
 
 
 def test_a_rollout_starts_flat_and_is_flat_beyond_its_range(world_factory):
@@ -69,8 +87,10 @@ def test_a_rollout_starts_flat_and_is_flat_beyond_its_range(world_factory):
 
 
 # validity.md B20, B24, 2.1: rewards, cuts and final observations against a slow reference
-def test_transitions_equal_a_scalar_reference(world_factory):
-    world = world_factory(data=roll_market())
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_transitions_equal_a_scalar_reference(world_factory, is_recorded):
+    world = world_factory(data=random_half_spreads(roll_market()) if is_recorded else roll_market())
+    half_ticks = world.data.half_spread_ticks if is_recorded else np.zeros(world.data.num_bars)
     window = window_of(world.windows, jnp.int32(0))
     program = world.program
     rng = np.random.default_rng(0)
@@ -92,7 +112,7 @@ def test_transitions_equal_a_scalar_reference(world_factory):
                 break
             t, before, after = int(bar[row, j]), int(position[row, j]) - 1, int(action[row, j]) - 1
             traded = abs(before) + abs(after) if flags[t] & 4 else abs(after - before)
-            total += gamma**j * (after * int(move[t]) - cost * traded) * 0.1
+            total += gamma**j * (after * int(move[t]) - (cost + half_ticks[t + 1]) * traded) * 0.1
             k = j + 1
         assert float(batch.reward_t[row]) == pytest.approx(total, abs=1e-5)
         assert float(batch.discount_t[row]) == pytest.approx(gamma**k, rel=1e-6)
@@ -133,3 +153,21 @@ def test_ensemble_averages_seeds_in_their_own_units_and_ignores_a_dead_one(world
     np.testing.assert_allclose(both, centred / 2.0, rtol=1e-5)
     nobody = ensemble_table(agent, env, pair, jnp.ones(2), jnp.array([False, False]))(seen)
     assert np.argmax(nobody, axis=-1).tolist() == [env.flat] * 3
+
+
+def test_an_episode_ends_before_a_hole_in_the_data(world_factory):
+    holes = [300, 301, 420, 505]
+    data = planted_market(days=50)
+    flags = data.flags.copy()
+    flags[holes] |= GAP
+    world = world_factory(data=dataclasses.replace(data, flags=flags))
+    window = window_of(world.windows, jnp.int32(0))
+    params = world.program.agent.params(world.program.agent.init(keys.root_key(1)))
+    bars = jnp.array([298, 299, 300, 419, 503, 504, 505, 506], jnp.int32)
+    lanes = Lanes(bar=bars, position=jnp.full(8, 2, jnp.int32), age=jnp.ones(8, jnp.int32))
+    bits = jax.random.bits(jax.random.key(0), (24,), "uint32")
+    moved, _ = collect(world.program, world.market, window, params, lanes, bits, jnp.float32(0))
+    ended = np.array([False, True, True, True, False, True, False, False])
+    assert np.array_equal(np.asarray(moved.age) == 0, ended)
+    assert np.array_equal(np.asarray(moved.bar)[~ended], np.asarray(bars)[~ended] + 1)
+    assert (np.asarray(moved.position)[ended] == world.program.env.flat).all()

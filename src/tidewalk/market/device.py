@@ -5,10 +5,11 @@ A prepared market needs no file readers: a GPU machine loads the `.npz` and uplo
 
 import dataclasses
 import functools
-import io
 import json
-import zipfile
-import zlib
+import math
+import types
+import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from tidewalk.core.arrays import Float32, HostOrDevice, Int32
 from tidewalk.core.errors import DataError
+from tidewalk.market.npz import read_npz
 
 TRADABLE = 1
 """The fill of this decision and the next fill both lie inside the data."""
@@ -30,7 +32,9 @@ CLOSING = 16
 """The next fill is the open of the last bar of the session: the last chance to be flat before the break."""
 
 GAP_MINUTES = 30
-_FORMAT = 1
+_FORMAT = 2
+_READABLE_FORMATS = (1, 2)
+"""Format 1 knew no spread, no findings and no account of files; a market without them is a market all the same."""
 _ARRAYS = (
     "move_ticks",
     "flags",
@@ -44,13 +48,16 @@ _ARRAYS = (
     "exit_open_e9",
 )
 
-# What the device would otherwise narrow in silence.
-_DTYPES = {"move_ticks": "int32", "flags": "int32", "session_id": "int32", "features": "float32", "ts_ns": "int64"}
+# What the device would otherwise narrow in silence, and what the books add up in.
+_DTYPES = {"features": "float32", "ts_ns": "int64", "open_e9": "int64", "exit_open_e9": "int64"} | dict.fromkeys(
+    ("move_ticks", "flags", "session_id", "close_move_ticks", "trade_day", "contract_id"), "int32"
+)
+_ROLL_KEYS = {"date", "ts_ns", "from", "to", "from_volume", "to_volume", "exit", "entry", "basis", "reason"}
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["move_ticks", "flags", "features", "session_id"],
+    data_fields=["move_ticks", "flags", "features", "session_id", "half_spread_ticks"],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +72,8 @@ class Market:
     """Causal, scale-free columns, unscaled; row t uses bars <= t only. Always finite."""
     session_id: Int32[HostOrDevice, "T"]
     """Number of the session (trade date) of the bar, counted from 0."""
+    half_spread_ticks: Float32[HostOrDevice, "T"] | None = None
+    """Half the recorded bid-ask spread, in ticks, when the bar opens; None where costs do not use it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +97,10 @@ class MarketInfo:
     rolls: tuple[dict[str, object], ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    quality: tuple[dict[str, object], ...] = ()
+    """The findings behind notes and warnings, as `data.quality.records` writes them."""
+    files: tuple[dict[str, object], ...] = ()
+    """Account of the files that were read and left out: fields of `data.bars.SourceFile`."""
 
     @property
     def tick_value_usd(self) -> float:
@@ -115,18 +128,16 @@ class MarketData:
     exit_open_e9: np.ndarray
     """Price at which the contract held before can be left when the bar opens; differs from the open on rolls only."""
     info: MarketInfo
+    half_spread_ticks: np.ndarray | None = None
+    """Half the bid-ask spread, in ticks (float32), when the bar opens; None where the data hold no quotes."""
 
     def __post_init__(self) -> None:
         """Refuse arrays that would poison the device: NaN features, unequal lengths, sums beyond int32."""
-        lengths = {name: len(getattr(self, name)) for name in _ARRAYS}
-        if len(set(lengths.values())) != 1:
-            raise DataError(f"The arrays of a market must have one length, found {lengths}.")
-        for name, dtype in _DTYPES.items():
-            if getattr(self, name).dtype != dtype:
-                raise DataError(f"The array {name} of a market must be {dtype}, found {getattr(self, name).dtype}.")
-        bad = np.argwhere(~np.isfinite(self.features))
-        if bad.size:
-            row, column = bad[0]
+        self._check_shapes()
+        self._check_half_spreads()
+        is_finite = np.isfinite(self.features)
+        if not is_finite.all():
+            row, column = np.argwhere(~is_finite)[0]
             name = self.info.feature_names[column]
             raise DataError(
                 f"Feature {name!r} is not finite at bar {row} ({np.datetime64(int(self.ts_ns[row]), 'ns')}Z)."
@@ -138,6 +149,35 @@ class MarketData:
                 "2147483647 that int32 accounting can hold. Give a coarser --tick, or fewer bars."
             )
 
+    def _check_shapes(self) -> None:
+        lengths = {name: len(getattr(self, name)) for name in _ARRAYS}
+        if len(set(lengths.values())) != 1:
+            raise DataError(f"The arrays of a market must have one length, found {lengths}.")
+        for name, dtype in _DTYPES.items():
+            array, dimensions = getattr(self, name), 2 if name == "features" else 1
+            if array.dtype != dtype:
+                raise DataError(f"The array {name} of a market must be {dtype}, found {array.dtype}.")
+            if array.ndim != dimensions:
+                raise DataError(f"The array {name} of a market has shape {array.shape}, {dimensions} axes are needed.")
+        if self.features.shape[1] != len(self.info.feature_names):
+            raise DataError(f"{self.features.shape[1]} features and {len(self.info.feature_names)} names of features.")
+        contracts = len(self.info.contracts)
+        if self.contract_id.min(initial=0) < 0 or self.contract_id.max(initial=-1) >= contracts:
+            raise DataError(f"contract_id of a market must be from 0 to {contracts - 1}, the contracts that it names.")
+        if (np.diff(self.ts_ns) < 0).any() or (np.diff(self.trade_day) < 0).any():
+            raise DataError("The bars of a market must be in the order of time and of trade dates.")
+
+    def _check_half_spreads(self) -> None:
+        half = self.half_spread_ticks
+        if half is None:
+            return
+        if half.dtype != np.float32 or half.shape != self.ts_ns.shape:
+            raise DataError(f"half_spread_ticks of a market must be float32[{self.num_bars}], found {half.dtype}.")
+        bad = np.flatnonzero(~(np.isfinite(half) & (half >= 0)))
+        if bad.size:
+            when = np.datetime64(int(self.ts_ns[bad[0]]), "ns")
+            raise DataError(f"The half spread of bar {bad[0]} ({when}Z) is {half[bad[0]]} ticks; it must be 0 or more.")
+
     @property
     def num_bars(self) -> int:
         """Number of bars T."""
@@ -145,12 +185,33 @@ class MarketData:
 
     def on_device(self) -> Market:
         """The device arrays of this market, still on the host: hand it to the one upload of the study."""
-        return Market(self.move_ticks, self.flags, self.features, self.session_id)
+        return Market(self.move_ticks, self.flags, self.features, self.session_id, self.half_spread_ticks)
+
+
+def end_to_end(markets: Sequence[Market]) -> Market:
+    """The markets of several symbols as one store `[T]`: the bars of the second follow those of the first, and so on.
+
+    Sessions are numbered on, so that no two symbols share one. Nothing reads over a seam: windows end before it.
+    """
+    if len(markets) == 1:
+        return markets[0]
+    seams = np.cumsum([0, *(market.session_id[-1] + 1 for market in markets[:-1])])
+    sessions = [market.session_id + np.int32(first) for market, first in zip(markets, seams, strict=True)]
+    half_ticks = [market.half_spread_ticks for market in markets if market.half_spread_ticks is not None]
+    return Market(
+        move_ticks=np.concatenate([market.move_ticks for market in markets]),
+        flags=np.concatenate([market.flags for market in markets]),
+        features=np.concatenate([market.features for market in markets]),
+        session_id=np.concatenate(sessions),
+        half_spread_ticks=np.concatenate(half_ticks) if len(half_ticks) == len(markets) else None,
+    )
 
 
 def save_market(path: Path, market: MarketData) -> None:
     """Write a prepared market as one `.npz` (no pickle; each member carries a CRC)."""
     arrays = {name: getattr(market, name) for name in _ARRAYS}
+    if market.half_spread_ticks is not None:
+        arrays["half_spread_ticks"] = market.half_spread_ticks
     info = json.dumps({"format": _FORMAT, **dataclasses.asdict(market.info)})
     with path.open("wb") as file:
         np.savez_compressed(file, info=np.array(info), allow_pickle=False, **arrays)
@@ -160,26 +221,53 @@ def load_market(path: Path) -> MarketData:
     """Read a market written by `save_market`.
 
     Raises:
-        DataError: the file is missing, damaged, or not a prepared market of this format.
+        DataError: the file is missing, damaged, not a prepared market of this format, or made to do harm.
     """
-    if not path.exists():
-        raise DataError(f"--data-dir {path}: no such file.")
+    arrays = read_npz(path)
+    missing = [name for name in (*_ARRAYS, "info") if name not in arrays]
+    if missing:
+        raise DataError(f"{path.name} is not a readable prepared market (.npz): it lacks {', '.join(missing)}.")
     try:
-        data = path.read_bytes()
-        if not data.startswith(b"PK"):
-            raise ValueError(f"{len(data)} bytes that are no .npz archive")
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in _ARRAYS}
-            info = json.loads(str(archive["info"]))
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error).strip("'")
-        raise DataError(
-            f"{path.name} is not a readable prepared market (.npz): {reason}. Prepare it again from the data files."
-        ) from error
-    if info.pop("format", None) != _FORMAT:
-        raise DataError(f"{path.name} has another market format than {_FORMAT}. Prepare it again from the data files.")
-    tuples: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in info.items()}
-    try:
-        return MarketData(**arrays, info=MarketInfo(**tuples))
-    except TypeError as error:
+        info = json.loads(str(arrays.pop("info")))
+        if info.pop("format", None) not in _READABLE_FORMATS:
+            raise DataError(
+                f"{path.name} has another market format than {_FORMAT}. Prepare it again from the data files."
+            )
+        return MarketData(**arrays, info=market_info(info))
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path.name}: its description does not fit ({error}). Prepare it again.") from error
+    except DataError as error:
+        raise DataError(str(error) if path.name in str(error) else f"{path.name}: {error}") from error
+
+
+def market_info(values: dict[str, Any]) -> MarketInfo:
+    """The description of a market from JSON.
+
+    Raises:
+        ValueError, TypeError: an unknown or missing field, a value of another type, a size that makes no contract.
+    """
+    hints = typing.get_type_hints(MarketInfo)
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    for name, value in plain.items():
+        if name in hints and not _fits(hints[name], value):
+            raise ValueError(f"{name} is {str(value)[:80]!r}")
+    info = MarketInfo(**plain)
+    sizes = {"tick_e9": info.tick_e9, "multiplier": info.multiplier, "interval_ns": info.interval_ns or 1}
+    odd = [name for name, size in sizes.items() if not 0 < size < 1e18]
+    odd += ["first_usable"] * (info.first_usable < 0)
+    odd += ["rolls"] * any(_ROLL_KEYS - set(roll) for roll in info.rolls)
+    if odd:
+        raise ValueError(f"{', '.join(odd)} out of range or incomplete")
+    return info
+
+
+def _fits(hint: Any, value: object) -> bool:
+    """Whether a value read from JSON is of the type of a field."""
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return any(_fits(part, value) for part in inside)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(inside[0], item) for item in typing.cast("Any", value))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, origin or hint) and not (hint is int and isinstance(value, bool))

@@ -7,6 +7,7 @@ reach its last session. Purging shortens train and validation, never test.
 import dataclasses
 import datetime as dt
 import functools
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -218,6 +219,21 @@ def fit_windows(plan: WindowPlan, features: np.ndarray, move_ticks: np.ndarray) 
         scale=np.asarray(scale, np.float32),
         reward_scale=np.asarray(reward_scale, np.float32),
     )
+
+
+def end_to_end(parts: Sequence[tuple[Windows, int]]) -> Windows:
+    """Windows of several symbols for one resident store, host arrays.
+
+    Args:
+        parts: the windows of each symbol in its own bars, and the place of its first bar in the store.
+    """
+    if len(parts) == 1:
+        return parts[0][0]
+    moved = [
+        dataclasses.replace(w, **{name: getattr(w, name) + np.int32(first) for name in ("train", "val", "test")})
+        for w, first in parts
+    ]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *moved)
 
 
 def _as_date(day: int) -> dt.date:

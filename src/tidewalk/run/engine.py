@@ -70,14 +70,14 @@ def start(study: Study, *, is_resident: bool = True) -> tuple[Engine, TrainState
 def upload_study(study: Study, uploads: Uploads, mesh: Mesh | None) -> Resident:
     """The one upload: market and windows of the study in a single counted call; members are made on the device."""
     placement = NamedSharding(mesh, _WHOLE) if mesh else None
-    market, windows = mesh_ops.upload((study.market.on_device(), study.windows), uploads, placement)
+    market, windows = mesh_ops.upload((study.resident_market(), study.windows), uploads, placement)
     config = study.config
     total_steps = config.train.epochs * config.train.max_steps_per_epoch
     members = make_members(
         study.num_windows,
         config.train.seeds,
         config.train.seed,
-        study.costs.side_ticks,
+        study.side_ticks,
         dqn.hyper(config.dqn, total_steps),
     )
     if mesh:
@@ -87,9 +87,10 @@ def upload_study(study: Study, uploads: Uploads, mesh: Mesh | None) -> Resident:
 
 def _reuploading(study: Study, uploads: Uploads, mesh: Mesh | None, first: Resident) -> Callable[[], Resident]:
     placement = NamedSharding(mesh, _WHOLE) if mesh else None
+    host = study.resident_market()
 
     def provide() -> Resident:
-        market, windows = mesh_ops.upload((study.market.on_device(), study.windows), uploads, placement)
+        market, windows = mesh_ops.upload((host, study.windows), uploads, placement)
         return Resident(market, windows, first.members)
 
     return provide
@@ -163,15 +164,16 @@ def _initial(study: Study, resident: Resident, mesh: Mesh | None) -> TrainState:
     )
 
 
-def _metric_specs() -> dict[str, PartitionSpec]:
+def _metric_specs(study: Study) -> dict[str, PartitionSpec]:
     names = ("loss", "q_mean", "score", "gross_ticks", "sides", "is_alive")
+    names += ("crossed_ticks",) * study.program.has_spread
     return dict.fromkeys(names, _BY_MEMBER) | {"epsilon": _WHOLE}
 
 
 def _fused(
     study: Study, provide: Callable[[], Resident], resident: Resident, state: TrainState, mesh: Mesh | None
 ) -> Callable[..., Any]:
-    function = _by_member(functools.partial(phases.fused_epoch, study.program), mesh, state, (_metric_specs(),))
+    function = _by_member(functools.partial(phases.fused_epoch, study.program), mesh, state, (_metric_specs(study),))
     program = jax.jit(function, donate_argnums=3).lower(*_fixed(resident), state).compile()
 
     def run(state: TrainState) -> tuple[TrainState, dict[str, Any], PhaseTimes]:
@@ -196,7 +198,7 @@ def _phased(
     by_member = {"loss": _BY_MEMBER, "q_mean": _BY_MEMBER}
     collect_fn = _by_member(functools.partial(phases.collect_step, program), mesh, state)
     learn_fn = _by_member(functools.partial(phases.learn_step, program), mesh, state, (by_member,))
-    evaluate_fn = _by_member(_evaluated(program), mesh, state, (_metric_specs(),), extra=(by_member,))
+    evaluate_fn = _by_member(_evaluated(program), mesh, state, (_metric_specs(study),), extra=(by_member,))
     collect = jax.jit(collect_fn, donate_argnums=3).lower(*fixed, state).compile()
     learn = jax.jit(learn_fn, donate_argnums=3).lower(*fixed, state).compile()
     means_shape = jax.eval_shape(learn_fn, *fixed, state)[1]

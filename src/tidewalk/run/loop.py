@@ -18,6 +18,7 @@ from tidewalk.core.errors import Interrupted, StoreError, TrainError
 from tidewalk.run import mesh, records
 from tidewalk.run.console import Reporter, reporter, tell
 from tidewalk.run.engine import Engine, restore, start
+from tidewalk.run.markets import read_markets
 from tidewalk.run.settings import (
     RunConfig,
     changes,
@@ -28,9 +29,9 @@ from tidewalk.run.settings import (
     with_absolute_paths,
 )
 from tidewalk.run.signals import Stop, stop_on_signal
-from tidewalk.run.study import Study, market_hash, plan_study, read_market, windows_record
+from tidewalk.run.study import Study, data_fingerprint, market_hash, plan_study, windows_record
 from tidewalk.run.timing import PhaseTimes, breakdown
-from tidewalk.store import checkpoint, layout, results
+from tidewalk.store import checkpoint, layout, quality, results
 from tidewalk.store.layout import RunFolder
 from tidewalk.train.population import TrainState
 
@@ -124,7 +125,7 @@ def _plan(config: RunConfig, *, quiet: bool) -> Study:
     mesh.make_reproducible()
     mesh.choose_platform(config.output.device)
     tell(f"reading {config.data.data_dir}", quiet=quiet)
-    return plan_study(config, read_market(config), compose=mesh.compose_form())
+    return plan_study(config, read_markets(config), compose=mesh.compose_form())
 
 
 def _run_path(config: RunConfig) -> Path:
@@ -147,8 +148,8 @@ def _identity(study: Study) -> dict[str, str]:
     """What has to be the same for a run to go on."""
     return {
         "config_hash": config_hash(study.config),
-        "data_fingerprint": study.market.info.fingerprint,
-        "market_hash": market_hash(study.config, study.market),
+        "data_fingerprint": data_fingerprint(study),
+        "market_hash": market_hash(study),
     }
 
 
@@ -189,6 +190,7 @@ def _supervised(job: _Job, manifest: dict[str, Any]) -> Path:
     run, study = job.run, job.study
     layout.write_text_atomic(run.config, to_toml(study.config))
     results.write_windows(run, windows_record(study))
+    quality.write_quality(run, records.quality_records(study))
     layout.write_manifest(run, {**manifest, **job.identity})
     try:
         with stop_on_signal() as stop:
@@ -252,7 +254,7 @@ def _one_epoch(run: RunFolder, engine: Engine, state: TrainState, epoch: int, ou
 
 def _say(out: Reporter, study: Study, epoch: int, record: dict[str, Any], times: PhaseTimes, uploaded: int) -> None:
     loss = "-" if record["loss"] is None else f"{record['loss']:.4f}"
-    val, currency, speed = record["val_net_usd"], study.market.info.currency, f"{record['epochs_per_s']:.2f} epochs/s"
+    val, currency, speed = record["val_net_usd"], study.currency, f"{record['epochs_per_s']:.2f} epochs/s"
     median, band = f"{val['median']:+,.0f} {currency}", f"p10 {val['p10']:+,.0f}, p90 {val['p90']:+,.0f}"
     out.say(f"epoch {epoch}/{study.config.train.epochs}  loss {loss}  val {median} ({band})  {speed}")
     out.say(breakdown(times, uploaded))

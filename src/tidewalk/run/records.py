@@ -4,6 +4,7 @@ import datetime as dt
 import importlib.metadata
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import jax
 import numpy as np
 
 from tidewalk.core import trees
-from tidewalk.run import mesh, outcome
+from tidewalk.run import figures, mesh, outcome
 from tidewalk.run.engine import Engine
 from tidewalk.run.settings import config_hash
-from tidewalk.run.study import Study, market_hash
+from tidewalk.run.study import Leg, Study, data_fingerprint, market_hash
 from tidewalk.run.timing import PHASES, PhaseTimes
 from tidewalk.stats import metrics as stats
 from tidewalk.store import checkpoint, layout, results, trials
@@ -28,7 +29,6 @@ LEDGER = "trials.jsonl"
 
 def manifest_fields(study: Study) -> dict[str, Any]:
     """What was run with what: versions, device, code state, data and configuration."""
-    info = study.market.info
     return {
         "status": "running",
         "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -36,42 +36,81 @@ def manifest_fields(study: Study) -> dict[str, Any]:
         "device": mesh.describe(),
         "backend": jax.default_backend(),
         "git": _git_state(),
-        "data_fingerprint": info.fingerprint,
+        "data_fingerprint": data_fingerprint(study),
         "config_hash": config_hash(study.config),
-        "data": {
-            "symbol": info.symbol,
-            "bars": study.market.num_bars,
-            "contracts": list(info.contracts),
-            "rolls": list(info.rolls),
-            "features": list(info.feature_names),
-            "notes": list(info.notes),
-            "warnings": list(info.warnings),
-            "tick": info.tick_e9 / 1e9,
-            "multiplier": info.multiplier,
-            "currency": info.currency,
-        },
-        "costs": {
-            "commission_usd": study.costs.commission_usd,
-            "slippage_ticks": study.costs.slippage_ticks,
-            "side_usd": study.costs.side_usd,
-        },
+        "symbols": [_symbol_fields(study, leg) for leg in study.legs],
     }
+
+
+def _symbol_fields(study: Study, leg: Leg) -> dict[str, Any]:
+    """What a symbol is and costs, for the manifest."""
+    info = leg.market.info
+    return {
+        "symbol": leg.symbol,
+        "data_fingerprint": info.fingerprint,
+        "bars": leg.market.num_bars,
+        "contracts": list(info.contracts),
+        "rolls": list(info.rolls),
+        "features": list(info.feature_names),
+        "notes": list(info.notes),
+        "warnings": list(info.warnings),
+        "tick": info.tick_e9 / 1e9,
+        "multiplier": info.multiplier,
+        "currency": info.currency,
+        "costs": figures.costs_record(study.config.costs.slippage, leg),
+    }
+
+
+def quality_records(study: Study) -> list[dict[str, Any]]:
+    """The symbols of `data_quality.json`: their files, what was found in them, and the fingerprint of their bars.
+
+    A market that was prepared by an older version has no findings; its notes and warnings say the same in words.
+    """
+    infos = [leg.market.info for leg in study.legs]
+    return [
+        {
+            "symbol": info.symbol,
+            "data_fingerprint": info.fingerprint,
+            "files": list(info.files),
+            "findings": list(info.quality) or _as_findings(info.notes, info.warnings),
+        }
+        for info in infos
+    ]
+
+
+def _as_findings(notes: Sequence[str], warnings: Sequence[str]) -> list[dict[str, Any]]:
+    texts = [(text, False) for text in notes] + [(text, True) for text in warnings]
+    return [
+        {"defect": "remark", "text": text, "count": 0, "is_warning": is_warning, "file": None}
+        for text, is_warning in texts
+    ]
 
 
 def opening_lines(engine: Engine) -> list[str]:
     """What is about to run, in a few lines."""
-    study, info = engine.study, engine.study.market.info
+    study = engine.study
     sent = engine.uploads.nbytes / 2**20
     lines = [
-        f"{info.symbol}: {study.market.num_bars:,} bars, {len(info.contracts)} contract(s), {len(info.rolls)} roll(s), "
-        f"{len(info.feature_names)} features",
-        f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members "
-        f"on {mesh.describe()}; uploaded once: {sent:.1f} MiB; compiled in {engine.compile_ms / 1e3:.1f} s",
-        f"costs per contract and side: {study.costs.side_usd:.2f} {info.currency} "
-        f"({study.costs.slippage_ticks:g} tick slippage + {study.costs.commission_usd:.2f} commission)",
+        f"{leg.symbol}: {leg.market.num_bars:,} bars, {len(leg.market.info.contracts)} contract(s), "
+        f"{len(leg.market.info.rolls)} roll(s), {len(leg.market.info.feature_names)} features"
+        for leg in study.legs
     ]
-    notes = [f"note: {text}" for text in info.notes]
-    return lines + notes + [f"warning: {text}" for text in (*info.warnings, *study.plan.warnings)]
+    lines.append(
+        f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members "
+        f"on {mesh.describe()}; uploaded once: {sent:.1f} MiB; compiled in {engine.compile_ms / 1e3:.1f} s"
+    )
+    lines += [study.said(leg, _costs_line(study, leg)) for leg in study.legs]
+    lines += [f"note: {study.said(leg, text)}" for leg in study.legs for text in leg.market.info.notes]
+    return lines + [f"warning: {text}" for text in study.warnings]
+
+
+def _costs_line(study: Study, leg: Leg) -> str:
+    line = (
+        f"costs per contract and side: {leg.costs.side_usd:.2f} {study.currency} "
+        f"({leg.costs.slippage_ticks:g} tick slippage + {leg.costs.commission_usd:.2f} commission)"
+    )
+    half_ticks = figures.mean_half_spread_ticks(leg)
+    return f"{line} + half the recorded spread (mean {half_ticks:.3g} ticks)" if study.program.has_spread else line
 
 
 def epoch_record(
@@ -81,9 +120,9 @@ def epoch_record(
     study = engine.study
     loss = np.asarray(metrics["loss"], np.float64)
     finite = loss[np.isfinite(loss)]
-    val_usd = np.asarray(outcome.net_usd(study, metrics["gross_ticks"], metrics["sides"]), np.float64)
+    val_usd = _validation_usd(study, metrics)
     scale = np.repeat(np.asarray(study.windows.reward_scale, np.float64), study.config.train.seeds)
-    reward = val_usd / study.costs.tick_value_usd * scale
+    reward = val_usd / _by_member(study, [leg.costs.tick_value_usd for leg in study.leg_by_window]) * scale
     return {
         "epoch": epoch,
         "step": epoch * study.program.steps_per_epoch,
@@ -102,6 +141,19 @@ def epoch_record(
     }
 
 
+def _validation_usd(study: Study, metrics: dict[str, Any]) -> np.ndarray:
+    """Net validation result of every member `[M]`, each at the costs of its symbol."""
+    shape = (study.num_windows, study.config.train.seeds)
+    crossed = metrics.get("crossed_ticks", np.zeros(study.num_members))
+    columns = (np.asarray(values).reshape(shape) for values in (metrics["gross_ticks"], metrics["sides"], crossed))
+    rows = zip(study.leg_by_window, *columns, strict=True)
+    return np.concatenate([outcome.net_usd(leg.costs, *row) for leg, *row in rows])
+
+
+def _by_member(study: Study, by_window: Sequence[float]) -> np.ndarray:
+    return np.repeat(np.asarray(by_window, np.float64), study.config.train.seeds)
+
+
 def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
     """Trade the test months, and write every result file, the summary and the report."""
     from tidewalk.report.page import write_report
@@ -113,13 +165,14 @@ def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
     results.write_members(run, outcome.members_frame(settled))
     _write_policies(run, engine, state)
     count, sd_of_sharpe = _record_trial(run, settled)
-    oos, baselines, oracle, undefined = outcome.statistics(settled, count, sd_of_sharpe)
+    oos, baselines, oracle, undefined = figures.statistics(settled, study.legs, count, sd_of_sharpe)
+    symbols, undefined_by_symbol = figures.per_symbol(settled, count, sd_of_sharpe)
     phases, transfers, unmeasured = _from_metrics(run, engine)
     warnings = [
-        *study.market.info.warnings,
-        *study.plan.warnings,
-        *outcome.behaviour_warnings(settled),
-        *undefined,
+        *study.warnings,
+        *figures.behaviour_warnings(settled),
+        *(results.undefined_warning(name, reason) for name, reason in undefined.items()),
+        *undefined_by_symbol,
         *unmeasured,
     ]
     summary = {
@@ -130,6 +183,7 @@ def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
         "oos": oos,
         "baselines": baselines,
         "oracle": oracle,
+        "per_symbol": symbols,
         "per_window": outcome.per_window(settled),
         "warnings": warnings,
     }
@@ -144,6 +198,7 @@ def write_unfinished(run: RunFolder, study: Study, status: str) -> None:
     summary = {
         **_summary_head(run, study, status),
         **dict.fromkeys(missing),
+        "per_symbol": [],
         "per_window": [],
         "warnings": [results.undefined_warning(name, f"the run is {status}") for name in missing],
     }
@@ -152,18 +207,18 @@ def write_unfinished(run: RunFolder, study: Study, status: str) -> None:
 
 
 def _summary_head(run: RunFolder, study: Study, status: str) -> dict[str, Any]:
-    info = study.market.info
+    infos = [leg.market.info for leg in study.legs]
     return {
         "schema": results.SUMMARY_SCHEMA,
         "run": run.root.name,
         "status": status,
         "model": study.config.model,
-        "symbol": info.symbol,
+        "symbol": study.symbol,
         "device": mesh.describe(),
-        "data_fingerprint": info.fingerprint,
-        "bars": study.market.num_bars,
-        "contracts": len(info.contracts),
-        "rolls": len(info.rolls),
+        "data_fingerprint": data_fingerprint(study),
+        "bars": sum(leg.market.num_bars for leg in study.legs),
+        "contracts": sum(len(info.contracts) for info in infos),
+        "rolls": sum(len(info.rolls) for info in infos),
         "windows": study.num_windows,
         "seeds": study.config.train.seeds,
         "members": study.num_members,
@@ -173,20 +228,20 @@ def _summary_head(run: RunFolder, study: Study, status: str) -> dict[str, Any]:
 
 def _record_trial(run: RunFolder, settled: outcome.Outcome) -> tuple[int, float | None]:
     """Count this configuration in the ledger beside the run folders, and keep the trials on these data in the run."""
-    study, pnl = settled.study, outcome.oos_pnl(settled)
-    ledger = run.root.parent / LEDGER
+    study, pnl = settled.study, figures.oos_pnl(settled, settled.study.legs)
+    fingerprint, ledger = data_fingerprint(study), run.root.parent / LEDGER
     trials.record_trial(
         ledger,
-        data_fingerprint=study.market.info.fingerprint,
+        data_fingerprint=fingerprint,
         # with the market, so that another roll table or feature code under the same name is another trial
-        config_hash=f"{config_hash(study.config)}-{market_hash(study.config, study.market)[:16]}",
+        config_hash=f"{config_hash(study.config)}-{market_hash(study)[:16]}",
         model=study.config.model,
         sharpe_per_session=stats.sharpe(pnl, 1.0).value,
         net_usd=float(pnl.sum()),
         sessions=len(pnl),
         when_iso=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
     )
-    known = trials.trials_for(ledger, study.market.info.fingerprint)
+    known = trials.trials_for(ledger, fingerprint)
     run.trials.unlink(missing_ok=True)
     for trial in known:
         layout.append_jsonl(run.trials, trial.__dict__)
@@ -198,6 +253,7 @@ def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
     windows = study.windows
     for index in range(study.num_members):
         window, seed = divmod(index, study.config.train.seeds)
+        leg = study.leg_by_window[window]
         meta = {
             "window": window,
             "seed": seed,
@@ -207,8 +263,8 @@ def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
             "hidden": list(study.config.dqn.hidden),
             "positions": study.program.env.positions,
             "lookback": study.program.env.lookback,
-            "feature_names": list(study.market.info.feature_names),
-            "symbol": study.market.info.symbol,
+            "feature_names": list(leg.market.info.feature_names),
+            "symbol": leg.symbol,
             "version": _version("tidewalk"),
         }
         scaler = {

@@ -37,6 +37,9 @@ class OutputConfig:
     """Epochs between checkpoints."""
     overwrite: bool = False
     """Replace the run that --out holds."""
+    cache: str | None = None
+    """Folder in which prepared markets are kept and found again by their content, or off. Left out: TIDEWALK_CACHE in
+    the environment, else the user's own cache folder (there only what takes more than a second to prepare)."""
     quiet: bool = False
     """Print the result only."""
     json: bool = False
@@ -63,6 +66,23 @@ class RunConfig:
     dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
     output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
 
+    def __post_init__(self) -> None:
+        """Refuse symbols that are empty or named twice."""
+        twice = [symbol for symbol in self.symbols if self.symbols.count(symbol) > 1]
+        if twice:
+            raise ConfigError(f"--symbol {twice[0]} is given twice; each symbol is one part of a study. Name it once.")
+        if len(self.symbols) > 1 and not all(self.symbols):
+            raise ConfigError(f"--symbol {self.data.symbol!r}: a symbol between the commas is empty. Leave it out.")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols of the study: one, or several with commas between them."""
+        return tuple(symbol.strip() for symbol in self.data.symbol.split(","))
+
+    def data_of(self, symbol: str) -> DataConfig:
+        """What to read for one of the symbols."""
+        return dataclasses.replace(self.data, symbol=symbol)
+
     @property
     def purge_bars(self) -> int:
         """Bars purged at the end of train and validation."""
@@ -71,7 +91,10 @@ class RunConfig:
 
 def to_toml(config: RunConfig) -> str:
     """The configuration as TOML; None is left out, since TOML has no null and every None is a default."""
-    return tomli_w.dumps(_plain(config))
+    values = _plain(config)
+    if len(config.symbols) > 1:
+        values["data"]["symbol"] = list(config.symbols)
+    return tomli_w.dumps(values)
 
 
 def from_toml(text: str, name: str = "run.toml", *, data: dict[str, str] | None = None) -> RunConfig:
@@ -93,6 +116,9 @@ def from_toml(text: str, name: str = "run.toml", *, data: dict[str, str] | None 
     table = values.setdefault("data", {})
     if isinstance(table, dict):
         table |= data or {}
+        symbols = table.get("symbol")
+        if isinstance(symbols, list) and symbols and all(isinstance(symbol, str) for symbol in symbols):
+            table["symbol"] = ",".join(symbols)
     return _build(RunConfig, values, name)
 
 
@@ -100,10 +126,14 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     """The configuration with its files named so that it means the same from any folder."""
     data_dir, (rule, colon, table) = config.data.data_dir.absolute(), config.series.roll.partition(":")
     roll = f"{rule}:{Path(table).absolute()}" if rule == "table" and table else f"{rule}{colon}{table}"
+    cache = config.output.cache
+    if cache not in (None, "off"):
+        cache = str(Path(cache).expanduser().absolute())
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, data_dir=data_dir),
         series=dataclasses.replace(config.series, roll=roll),
+        output=dataclasses.replace(config.output, cache=cache),
     )
 
 

@@ -1,20 +1,38 @@
-"""A study before it touches the device: the market, its windows, and the static program."""
+"""A study before it touches the device: the markets of its symbols, their windows, and the static program."""
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tidewalk.agents.dqn import make_dqn
-from tidewalk.core.errors import ConfigError, DataError, did_you_mean
-from tidewalk.data.load import DataConfig
-from tidewalk.market.device import CLOSING, MarketData, load_market
-from tidewalk.market.prepare import SeriesConfig
-from tidewalk.market.windows import WindowPlan, Windows, decision_ranges, fit_windows, plan_windows
+from tidewalk.core.errors import ConfigError, DataError
+from tidewalk.market import device, windows
+from tidewalk.market.device import CLOSING, Market, MarketData
+from tidewalk.market.windows import Window, WindowPlan, Windows, decision_ranges, fit_windows, plan_windows
 from tidewalk.run.settings import RunConfig
 from tidewalk.stats.metrics import MIN_SESSIONS_FOR_SHARPE
-from tidewalk.trading.costs import Costs
+from tidewalk.trading.costs import Costs, slippage_ticks
 from tidewalk.train.population import Program, longest
+
+
+@dataclasses.dataclass(frozen=True)
+class Leg:
+    """One symbol of a study."""
+
+    market: MarketData
+    plan: WindowPlan
+    """Its windows, in its own bars; they are numbered over all symbols of the study."""
+    costs: Costs
+    first_bar: int
+    """Place of its first bar in the resident store, where the markets of all symbols lie end to end."""
+
+    @property
+    def symbol(self) -> str:
+        """The symbol, as asked for."""
+        return self.market.info.symbol
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,75 +40,81 @@ class Study:
     """Everything that is known before training; all on the host."""
 
     config: RunConfig
-    market: MarketData
-    plan: WindowPlan
+    legs: tuple[Leg, ...]
     windows: Windows
-    """Device form of the windows, host arrays."""
-    costs: Costs
+    """Device form of the windows of all symbols, in bars of the resident store, host arrays."""
     program: Program
 
     @property
     def num_windows(self) -> int:
-        """W."""
-        return len(self.plan.windows)
+        """W, over all symbols."""
+        return sum(len(leg.plan.windows) for leg in self.legs)
 
     @property
     def num_members(self) -> int:
         """M."""
         return self.num_windows * self.config.train.seeds
 
+    @property
+    def leg_by_window(self) -> tuple[Leg, ...]:
+        """The symbol of every window, in their order."""
+        return tuple(leg for leg in self.legs for _ in leg.plan.windows)
 
-def read_market(config: RunConfig) -> MarketData:
-    """The market of a configuration: a prepared `.npz`, or data files that are read and prepared.
+    @property
+    def symbol(self) -> str:
+        """All symbols in words."""
+        return ", ".join(leg.symbol for leg in self.legs)
 
-    Raises:
-        DataError, ConfigError: as the readers do, or when the `.npz` holds another symbol or was prepared for good.
-    """
-    path = config.data.data_dir
-    if path.suffix != ".npz":
-        from tidewalk.market.prepare import prepare
+    @property
+    def currency(self) -> str:
+        """Currency of all money, the same for every symbol."""
+        return self.legs[0].market.info.currency
 
-        return prepare(config.data, config.series).market
-    refuse_preparing(config.data, config.series)
-    market = load_market(path)
-    info = market.info
-    if config.data.symbol not in (info.symbol, info.root):
-        hint = did_you_mean(config.data.symbol, [info.symbol])
-        raise DataError(f"--symbol: {path.name} holds {info.symbol}, not {config.data.symbol}{hint}.")
-    return market
+    @property
+    def side_ticks(self) -> np.ndarray:
+        """Cost per contract and side of every window, `[W]` float32, without a recorded spread."""
+        return np.asarray([leg.costs.side_ticks for leg in self.leg_by_window], np.float32)
 
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader must know of data and windows before believing a result."""
+        return [self.said(leg, text) for leg in self.legs for text in (*leg.market.info.warnings, *leg.plan.warnings)]
 
-def refuse_preparing(data: DataConfig, series: SeriesConfig) -> None:
-    """Refuse settings of reading and preparing for a market that is prepared already, where they would change nothing.
+    def said(self, leg: Leg, text: str) -> str:
+        """A sentence about one symbol, which it names where there are several."""
+        return f"{leg.symbol}: {text}" if len(self.legs) > 1 else text
 
-    Raises:
-        ConfigError: names them.
-    """
-    given = [
-        (field.name, getattr(record, field.name), field.default)
-        for record in (data, series)
-        for field in dataclasses.fields(record)
-    ]
-    asked = [f"--{name.replace('_', '-')} {value}" for name, value, default in given if value != default]
-    asked = [flag for flag in asked if not flag.startswith(("--data-dir", "--symbol"))]
-    if asked:
-        raise ConfigError(
-            f"{', '.join(asked)}: {data.data_dir.name} is prepared already, so this changes nothing. Leave it out, or "
-            "prepare the data files anew with it (`tidewalk inspect --save-market`)."
-        )
+    def resident_market(self) -> Market:
+        """The device arrays of all symbols end to end, still on the host: for the one upload of the study."""
+        return device.end_to_end([leg.market.on_device() for leg in self.legs])
 
 
-def market_hash(config: RunConfig, market: MarketData) -> str:
+def data_fingerprint(study: Study) -> str:
+    """SHA-256 of the bars: of several symbols, over the fingerprints of all of them, in any order."""
+    infos = [leg.market.info for leg in study.legs]
+    if len(infos) == 1:
+        return infos[0].fingerprint
+    return hashlib.sha256("\n".join(sorted(f"{i.symbol} {i.fingerprint}" for i in infos)).encode()).hexdigest()
+
+
+def market_hash(study: Study) -> str:
     """SHA-256 of what a study trains on; unlike the fingerprint of the bars, of the roll table and feature code too.
 
     The default features, where they were computed just now, are left out: they may differ in the last bit between
     machines.
     """
-    names = ["move_ticks", "flags", "session_id", "contract_id"]
+    config = study.config
     is_default = config.series.features is None and config.data.data_dir.suffix != ".npz"
+    hashes = [_hash_of(leg.market, with_features=not is_default) for leg in study.legs]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+
+def _hash_of(market: MarketData, *, with_features: bool) -> str:
     digest = hashlib.sha256(" ".join(market.info.feature_names).encode())
-    for name in names if is_default else [*names, "features"]:
+    for name in ["move_ticks", "flags", "session_id", "contract_id"] + ["features"] * with_features:
         digest.update(np.ascontiguousarray(getattr(market, name)).tobytes())
+    if market.half_spread_ticks is not None:
+        digest.update(np.ascontiguousarray(market.half_spread_ticks).tobytes())
     return digest.hexdigest()
 
 
@@ -100,22 +124,83 @@ def resolve_costs(config: RunConfig, market: MarketData) -> Costs:
     return Costs(
         tick_value_usd=market.info.tick_value_usd,
         commission_usd=market.info.commission_usd if given is None else given,
-        slippage_ticks=config.costs.slippage_ticks,
+        slippage_ticks=slippage_ticks(config.costs),
     )
 
 
-def plan_study(config: RunConfig, market: MarketData, *, compose: str) -> Study:
+def plan_study(config: RunConfig, markets: Sequence[MarketData], *, compose: str) -> Study:
     """Cut the windows and bind the program.
 
     Args:
         config: the configuration.
-        market: its market.
+        markets: the market of each of its symbols.
         compose: how rollouts chain position maps, chosen for the device.
 
     Raises:
-        DataError: not enough history.
+        DataError: not enough history, or markets that cannot be put into one study.
         ConfigError: settings that do not fit one another or the data.
     """
+    _refuse_unlike(markets)
+    priced = [_with_spread_as_asked(config, market) for market in markets]
+    plans = _plans(config, priced)
+    legs, parts, first_bar, first_window = [], [], 0, 0
+    for market, plan in zip(priced, plans, strict=True):
+        numbered = [dataclasses.replace(w, index=first_window + w.index) for w in plan.windows]
+        plan = dataclasses.replace(plan, windows=tuple(numbered))
+        legs.append(Leg(market, plan, resolve_costs(config, market), first_bar))
+        parts.append((fit_windows(plan, market.features, market.move_ticks), first_bar))
+        first_bar, first_window = first_bar + market.num_bars, first_window + len(numbered)
+    return Study(config, tuple(legs), windows.end_to_end(parts), _program(config, legs, compose))
+
+
+def _refuse_unlike(markets: Sequence[MarketData]) -> None:
+    """Refuse markets that one policy network, one account or one int32 bar number cannot serve together."""
+    first = markets[0].info
+    for info in (market.info for market in markets[1:]):
+        if info.feature_names != first.feature_names:
+            odd = sorted(set(info.feature_names) ^ set(first.feature_names)) or ["their order"]
+            raise DataError(
+                f"{first.symbol} and {info.symbol} have different features ({', '.join(odd)}), and all symbols of a "
+                "study need the same. Use a --features set that gives them, or study them one at a time."
+            )
+        if info.currency != first.currency:
+            raise DataError(
+                f"{first.symbol} is traded in {first.currency} and {info.symbol} in {info.currency}: their money "
+                "cannot be added up. Study them one at a time."
+            )
+    bars = sum(market.num_bars for market in markets)
+    if bars >= 2**31:
+        raise DataError(f"The symbols have {bars} bars together; 2147483647 can be numbered. Use longer bars.")
+
+
+def _with_spread_as_asked(config: RunConfig, market: MarketData) -> MarketData:
+    """The market with its recorded spread where costs use it, and without where they do not."""
+    if config.costs.slippage == "ticks":
+        return dataclasses.replace(market, half_spread_ticks=None) if market.half_spread_ticks is not None else market
+    if market.half_spread_ticks is None:
+        raise ConfigError(
+            f"--slippage recorded: the data of {market.info.symbol} hold no quotes, so no spread is recorded. Read "
+            "quotes (schema bbo-1m, bbo-1s, tbbo or mbp-1), or give a fixed --slippage-ticks."
+        )
+    return market
+
+
+def _plans(config: RunConfig, markets: Sequence[MarketData]) -> list[WindowPlan]:
+    """The windows of each market; what is wrong with any of them is said of all of them at once."""
+    plans, refused = [], []
+    for market in markets:
+        try:
+            plans.append(_plan(config, market))
+        except (ConfigError, DataError) as error:
+            refused.append((market.info.symbol, error))
+    if len(markets) == 1 and refused:
+        raise refused[0][1]
+    if refused:
+        raise type(refused[0][1])(" ".join(f"{symbol}: {error}" for symbol, error in refused))
+    return plans
+
+
+def _plan(config: RunConfig, market: MarketData) -> WindowPlan:
     first_usable = market.info.first_usable + config.env.lookback - 1
     plan = plan_windows(
         market.trade_day, market.info.sessions, config.windows, purge_bars=config.purge_bars, first_usable=first_usable
@@ -126,29 +211,30 @@ def plan_study(config: RunConfig, market: MarketData, *, compose: str) -> Study:
             f"The shortest train range holds {shortest} bars; --n-step {config.dqn.n_step} needs more than "
             f"{config.dqn.n_step + 2}."
         )
-    ranges = decision_ranges(plan)
-    _refuse_idle_settings(config, market, ranges["val"])
-    _refuse_overflow(config.env.positions, market, ranges["val"])
-    features = market.features
-    agent = make_dqn(config.dqn, config.env.observation_size(features.shape[1]), config.env.num_positions)
-    train = config.train
-    program = Program(
-        agent=agent,
+    val = decision_ranges(plan)["val"]
+    _refuse_idle_settings(config, market, val)
+    _refuse_overflow(config.env.positions, market, val)
+    return plan
+
+
+def _program(config: RunConfig, legs: Sequence[Leg], compose: str) -> Program:
+    features, train = legs[0].market.features.shape[1], config.train
+    ranges = [decision_ranges(leg.plan) for leg in legs]
+    return Program(
+        agent=make_dqn(config.dqn, config.env.observation_size(features), config.env.num_positions),
         env=config.env,
-        num_features=features.shape[1],
+        num_features=features,
         lanes=train.lanes,
         capacity=-(-train.replay_capacity // train.lanes) * train.lanes,
         steps_per_epoch=train.max_steps_per_epoch,
         prefill_steps=train.prefill_steps,
         episode_bars=train.episode_bars,
         select=train.select,
-        val_bars=longest(ranges["val"]),
-        test_bars=longest(ranges["test"]),
-        val_sessions=max(w.val.sessions for w in plan.windows),
+        val_bars=max(longest(part["val"]) for part in ranges),
+        test_bars=max(longest(part["test"]) for part in ranges),
+        val_sessions=max(w.val.sessions for leg in legs for w in leg.plan.windows),
         compose="scan" if compose == "scan" else "associative",
-    )
-    return Study(
-        config, market, plan, fit_windows(plan, features, market.move_ticks), resolve_costs(config, market), program
+        has_spread=config.costs.slippage == "recorded",
     )
 
 
@@ -182,23 +268,23 @@ def _refuse_overflow(positions: int, market: MarketData, val: np.ndarray) -> Non
         )
 
 
-def windows_record(study: Study) -> dict[str, object]:
+def windows_record(study: Study) -> dict[str, Any]:
     """Content of `windows.json`: dates and bar ranges of every window, with the contracts and rolls inside."""
-    config = study.config.windows
+    config, plans = study.config.windows, [leg.plan for leg in study.legs]
     return {
         "months": {name: getattr(config, f"{name}_months") for name in ("train", "val", "test", "step")},
-        "purge_bars": study.plan.purge_bars,
-        "windows": [_window_record(study.market, window) for window in study.plan.windows],
-        "uncovered": " ".join(study.plan.notes) or None,
+        "purge_bars": plans[0].purge_bars,
+        "windows": [_window_record(leg, window) for leg in study.legs for window in leg.plan.windows],
+        "uncovered": " ".join(dict.fromkeys(text for plan in plans for text in plan.notes)) or None,
     }
 
 
-def _window_record(market: MarketData, window: object) -> dict[str, object]:
+def _window_record(leg: Leg, window: Window) -> dict[str, Any]:
     ranges = {name: getattr(window, name) for name in ("train", "val", "test")}
-    first, stop = ranges["train"].first, ranges["test"].stop
-    inside = np.unique(market.contract_id[first:stop])
+    first, stop = window.train.first, window.test.stop
     return {
-        "window": window.index,  # type: ignore[attr-defined]
+        "window": window.index,
+        "symbol": leg.symbol,
         **{
             name: {
                 "first": str(r.first_day),
@@ -208,13 +294,18 @@ def _window_record(market: MarketData, window: object) -> dict[str, object]:
             }
             for name, r in ranges.items()
         },
-        "partial_test": window.is_partial_test,  # type: ignore[attr-defined]
-        "contracts": [market.info.contracts[i] for i in inside],
-        "rolls": rolls_between(market, first, stop),
+        "partial_test": window.is_partial_test,
+        "contracts": contracts_between(leg.market, first, stop),
+        "rolls": rolls_between(leg.market, first, stop),
     }
 
 
-def rolls_between(market: MarketData, first: int, stop: int) -> list[dict[str, object]]:
+def contracts_between(market: MarketData, first: int, stop: int) -> list[str]:
+    """Contracts that are front in the bars `[first, stop)`, in their order."""
+    return [market.info.contracts[i] for i in np.unique(market.contract_id[first:stop])]
+
+
+def rolls_between(market: MarketData, first: int, stop: int) -> list[dict[str, Any]]:
     """Rolls whose first new bar lies in the bars `[first, stop)`."""
     span = range(int(market.ts_ns[first]), int(market.ts_ns[stop - 1]) + 1)
     return [{key: roll[key] for key in ("date", "from", "to")} for roll in market.info.rolls if roll["ts_ns"] in span]

@@ -30,7 +30,7 @@ _TMP_RULE = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 # In the order of the fields of RunFolder.
 _FILE_NAMES = (
     ".tidewalk.lock run.toml manifest.json windows.json metrics.jsonl trials.jsonl checkpoints policies "
-    "equity.parquet trades.parquet members.parquet summary.json report.html"
+    "equity.parquet trades.parquet members.parquet summary.json report.html data_quality.json"
 )
 
 
@@ -52,6 +52,7 @@ class RunFolder:
     members: Path
     summary: Path
     report: Path
+    quality: Path
 
 
 @dataclass(frozen=True)
@@ -296,7 +297,8 @@ def unlock_run(run: RunFolder) -> None:
 
 def _written_by_run(run: RunFolder) -> list[Path]:
     """Files that a run wrote, but for the manifest, the lock and the ledger of trials. Follows no links."""
-    single = (run.config, run.windows, run.metrics, run.equity, run.trades, run.members, run.summary, run.report)
+    tables, account = (run.equity, run.trades, run.members), (run.config, run.windows, run.quality, run.metrics)
+    single = (*account, *tables, run.summary, run.report)
     folders = [folder for folder in (run.checkpoints, run.policies) if folder.is_dir() and not folder.is_symlink()]
     stored = [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]
     return [path for path in (*single, *stored) if path.is_file() or path.is_symlink()]

@@ -7,15 +7,15 @@ infinity nowhere.
 import hashlib
 import io
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
-from tidewalk.core.errors import StoreError, did_you_mean
+from tidewalk.core.errors import StoreError
+from tidewalk.store.checks import check_keys, check_nested, is_named, null_paths
 from tidewalk.store.layout import (
     STATUSES,
     JsonLines,
@@ -44,7 +44,7 @@ SUMMARY_KEYS: dict[str, tuple[str, ...]] = {
     "summary": (
         *("schema", "run", "status", "model", "symbol", "device", "data_fingerprint", "bars", "contracts", "rolls"),
         *("windows", "seeds", "members", "epochs", "transfers", "phases_ms", "compile_ms", "oos", "baselines"),
-        *("oracle", "per_window", "warnings"),
+        *("oracle", "per_symbol", "per_window", "warnings"),
     ),
     "transfers": ("uploads", "bytes_market", "bytes_h2d_per_epoch"),
     "phases_ms": _PHASES,
@@ -55,8 +55,16 @@ SUMMARY_KEYS: dict[str, tuple[str, ...]] = {
     "baselines": ("flat", "long", "short", "momentum", "random_p"),
     "oracle": ("net_usd", "captured_frac"),
 }
+PER_SYMBOL_KEYS: dict[str, tuple[str, ...]] = {
+    "symbol": ("symbol", "data_fingerprint", "bars", "windows", "oos", "baselines", "oracle", "costs"),
+    # without those that count trials: they are of the study as a whole
+    "oos": tuple(key for key in SUMMARY_KEYS["oos"] if key not in ("dsr", "trials", "verdict")),
+    "baselines": SUMMARY_KEYS["baselines"],
+    "oracle": SUMMARY_KEYS["oracle"],
+    "costs": ("slippage", "commission_usd", "slippage_ticks", "side_usd", "half_spread_ticks"),
+}
 PER_WINDOW_KEYS = (
-    *("window", "train", "val", "test", "best_epoch", "net_usd", "gross_usd", "costs_usd", "trades"),
+    *("window", "symbol", "train", "val", "test", "best_epoch", "net_usd", "gross_usd", "costs_usd", "trades"),
     *("seeds_net_usd", "contracts", "rolls", "oracle_usd", "long_usd", "partial_test"),
 )
 METRIC_KEYS: dict[str, tuple[str, ...]] = {
@@ -70,7 +78,7 @@ METRIC_KEYS: dict[str, tuple[str, ...]] = {
     "members": ("loss", "val_net_usd"),
 }
 WINDOW_KEYS: dict[str, tuple[str, ...]] = {
-    "window": ("window", "train", "val", "test", "partial_test", "contracts", "rolls"),
+    "window": ("window", "symbol", "train", "val", "test", "partial_test", "contracts", "rolls"),
     "train": ("first", "last", "bars", "sessions"),
     "val": ("first", "last", "bars", "sessions"),
     "test": ("first", "last", "bars", "sessions"),
@@ -88,18 +96,18 @@ class Table:
 
 
 EQUITY = Table(
-    {"policy": pl.String(), "window": pl.Int32(), "trade_date": pl.Date()}
+    {"policy": pl.String(), "symbol": pl.String(), "window": pl.Int32(), "trade_date": pl.Date()}
     | dict.fromkeys(("net_usd", "gross_usd", "costs_usd", "equity_usd", "position_mean"), pl.Float64())
     | {"trades": pl.Int64()},
-    key=("policy", "trade_date"),
+    key=("policy", "symbol", "trade_date"),
 )
 TRADES = Table(
-    {"window": pl.Int32(), "ts_ns": pl.Int64(), "contract": pl.String(), "lots": pl.Int32()}
+    {"symbol": pl.String(), "window": pl.Int32(), "ts_ns": pl.Int64(), "contract": pl.String(), "lots": pl.Int32()}
     | {"position_after": pl.Int32(), "price": pl.Float64(), "costs_usd": pl.Float64(), "reason": pl.String()},
     words=(("reason", TRADE_REASONS),),
 )
 MEMBERS = Table(
-    {"window": pl.Int32(), "seed": pl.Int32(), "best_epoch": pl.Int32()}
+    {"symbol": pl.String(), "window": pl.Int32(), "seed": pl.Int32(), "best_epoch": pl.Int32()}
     | dict.fromkeys(("val_net_usd", "test_net_usd", "test_gross_usd", "test_costs_usd"), pl.Float64())
     | {"test_trades": pl.Int64(), "test_sharpe_session": pl.Float64(), "status": pl.String()},
     nullable=("test_sharpe_session",),
@@ -119,7 +127,7 @@ def _check_rows(path: Path, frame: pl.DataFrame, is_bad: pl.Expr, problem: str) 
 
 def _check_columns(path: Path, frame: pl.DataFrame, table: Table) -> None:
     """Raises a StoreError when a column is missing, unknown, or of another type."""
-    _check_keys(str(path), dict.fromkeys(frame.columns), tuple(table.schema), noun="column")
+    check_keys(str(path), dict.fromkeys(frame.columns), tuple(table.schema), noun="column")
     for column, dtype in table.schema.items():
         if frame.schema[column] != dtype:
             raise StoreError(f"{path}: column {column!r} is {frame.schema[column]}, needed is {dtype}. Cast it first.")
@@ -151,9 +159,10 @@ def _differs(left: pl.Expr, right: pl.Expr) -> pl.Expr:
 
 def _check_equity(path: Path, frame: pl.DataFrame) -> None:
     """Raises a StoreError when the P&L of a policy does not add up or its sessions are not in time order."""
-    net, earlier = pl.col("net_usd"), pl.col("trade_date").shift().over("policy")
+    one = ("policy", "symbol")
+    net, earlier = pl.col("net_usd"), pl.col("trade_date").shift().over(one)
     _check_rows(path, frame, pl.col("trade_date") <= earlier, "the sessions of a policy are not in time order")
-    total, owed = net.cum_sum().over("policy"), pl.col("gross_usd") - pl.col("costs_usd")
+    total, owed = net.cum_sum().over(one), pl.col("gross_usd") - pl.col("costs_usd")
     _check_rows(path, frame, _differs(net, owed), "net_usd is not gross_usd - costs_usd")
     _check_rows(path, frame, _differs(pl.col("equity_usd"), total), "equity_usd is not the running sum of net_usd")
 
@@ -198,7 +207,7 @@ def _read_table(run: RunFolder, path: Path, table: Table, law: Callable[[Path, p
 
 
 def write_equity(run: RunFolder, frame: pl.DataFrame) -> None:
-    """Writes equity.parquet: one row per out-of-sample session of each policy, in time order within a policy.
+    """Writes equity.parquet: one row per out-of-sample session of each policy and symbol, in time order within both.
 
     Raises:
         StoreError: the frame breaks the schema `EQUITY`, net is not gross less costs, or equity not the sum of net.
@@ -209,6 +218,18 @@ def write_equity(run: RunFolder, frame: pl.DataFrame) -> None:
 def read_equity(run: RunFolder) -> pl.DataFrame:
     """Frame of equity.parquet, checked as when written, and against the manifest once the run is finished."""
     return _read_table(run, run.equity, EQUITY, _check_equity)
+
+
+def portfolio(equity: pl.DataFrame) -> pl.DataFrame:
+    """Equity rows of all symbols together: amounts added up by policy and trade date, without `symbol`.
+
+    `position_mean` is the sum over the symbols, in contracts; `window` is that of the first symbol of the day.
+    """
+    amounts = ("net_usd", "gross_usd", "costs_usd", "position_mean", "trades")
+    days = equity.group_by("policy", "trade_date", maintain_order=True)
+    table = days.agg(pl.col("window").first(), pl.col(*amounts).sum())
+    parts = [part.sort("trade_date") for part in table.partition_by("policy", maintain_order=True)]
+    return pl.concat(parts or [table]).with_columns(equity_usd=pl.col("net_usd").cum_sum().over("policy"))
 
 
 def write_trades(run: RunFolder, frame: pl.DataFrame) -> None:
@@ -239,33 +260,9 @@ def read_members(run: RunFolder) -> pl.DataFrame:
     return _read_table(run, run.members, MEMBERS, _check_nothing)
 
 
-def _check_keys(where: str, value: Any, keys: tuple[str, ...], *, noun: str = "key", or_more: bool = False) -> None:
-    """Raises a StoreError unless `value` is a mapping with exactly these keys (`or_more`: at least these)."""
-    if not isinstance(value, Mapping):
-        raise StoreError(f"{where}: {type(value).__name__} found, an object with {', '.join(keys)} is needed.")
-    for key in map(str, cast("Mapping[Any, Any]", value)):
-        if key not in keys and not or_more:
-            raise StoreError(f"{where}: {noun} {key!r} is not one of {', '.join(keys)}{did_you_mean(key, keys)}.")
-    missing = [key for key in keys if key not in value]
-    if missing:
-        raise StoreError(f"{where}: {noun} {', '.join(map(repr, missing))} is missing.")
-
-
-def _check_nested(where: str, value: Any, spec: Mapping[str, tuple[str, ...]]) -> None:
-    """Checks the keys of an object and of the objects in it; the first entry of `spec` is the outer one.
-
-    An inner object may be null as a whole.
-    """
-    outer, *inner = spec
-    _check_keys(where, value, spec[outer])
-    for key in inner:
-        if value[key] is not None:
-            _check_keys(f"{where}: {key}", value[key], spec[key])
-
-
 def append_metrics(run: RunFolder, record: Mapping[str, object], *, durable: bool = False) -> None:
     """Adds the line of one epoch to metrics.jsonl; `durable` waits for the disk, for this line and all before it."""
-    _check_nested(run.metrics.name, record, METRIC_KEYS)
+    check_nested(run.metrics.name, record, METRIC_KEYS)
     append_jsonl(run.metrics, record, durable=durable)
 
 
@@ -273,7 +270,7 @@ def read_metrics(run: RunFolder) -> JsonLines:
     """Epoch lines of metrics.jsonl, with a warning for each damaged one."""
     lines = read_jsonl(run.metrics)
     for record in lines.records:
-        _check_nested(str(run.metrics), record, METRIC_KEYS)
+        check_nested(str(run.metrics), record, METRIC_KEYS)
     return lines
 
 
@@ -292,10 +289,10 @@ def rewind_metrics(run: RunFolder, last_epoch: int) -> tuple[str, ...]:
 
 def _check_windows(where: str, value: Any) -> None:
     """Raises a StoreError when the plan of windows lacks something or a range of bars is empty or reversed."""
-    _check_keys(where, value, ("months", "purge_bars", "windows", "uncovered"))
-    _check_keys(f"{where}: months", value["months"], ("train", "val", "test", "step"))
+    check_keys(where, value, ("months", "purge_bars", "windows", "uncovered"))
+    check_keys(f"{where}: months", value["months"], ("train", "val", "test", "step"))
     for index, window in enumerate(value["windows"]):
-        _check_nested(f"{where}: windows[{index}]", window, WINDOW_KEYS)
+        check_nested(f"{where}: windows[{index}]", window, WINDOW_KEYS)
         for part in ("train", "val", "test"):
             first, end = window[part]["bars"]
             if not 0 <= first < end:
@@ -315,29 +312,9 @@ def read_windows(run: RunFolder) -> dict[str, Any]:
     return windows
 
 
-def null_paths(value: Any, path: str = "") -> list[str]:
-    """Places of all nulls, as in "oos.psr" and "per_window[2].oracle_usd"."""
-    if value is None:
-        return [path]
-    if isinstance(value, Mapping):
-        places = [(f"{path}.{key}".lstrip("."), item) for key, item in cast("Mapping[str, Any]", value).items()]
-    elif isinstance(value, list | tuple):
-        places = [(f"{path}[{index}]", item) for index, item in enumerate(cast("list[Any]", value))]
-    else:
-        return []
-    return [found for place, item in places for found in null_paths(item, place)]
-
-
 def undefined_warning(path: str, reason: str) -> str:
     """The warning that explains a null of the summary, as `validate_summary` looks for it."""
     return f"{path} is undefined: {reason}"
-
-
-def _is_named(path: str, warnings: list[str]) -> bool:
-    """Whether a warning names the place, with its list indices or without them (then it covers all rows)."""
-    names = "|".join(re.escape(name) for name in {path, re.sub(r"\[\d+\]", "", path)})
-    pattern = re.compile(rf"(?<![\w.])(?:{names})(?![\w\[]|\.\w)")
-    return any(pattern.search(warning) for warning in warnings)
 
 
 def _check_money(where: str, row: Mapping[str, Any]) -> None:
@@ -357,17 +334,22 @@ def validate_summary(summary: Mapping[str, Any]) -> None:
             one); for rows of a list the path without the index explains all of them.
     """
     plain = plain_json(summary, "summary")
-    _check_nested("summary", plain, SUMMARY_KEYS)
+    check_nested("summary", plain, SUMMARY_KEYS)
     if plain["schema"] != SUMMARY_SCHEMA or plain["status"] not in STATUSES:
         found, statuses = f"{plain['schema']!r} and {plain['status']!r}", ", ".join(STATUSES)
         raise StoreError(f"summary: schema and status are {found}; needed are {SUMMARY_SCHEMA} and one of {statuses}.")
+    for index, row in enumerate(plain["per_symbol"] or []):
+        check_nested(f"summary: per_symbol[{index}]", row, PER_SYMBOL_KEYS)
+        _check_money(f"summary: per_symbol[{index}].oos", row["oos"])
     for index, row in enumerate(plain["per_window"] or []):
-        _check_keys(f"summary: per_window[{index}]", row, PER_WINDOW_KEYS, or_more=True)
+        check_keys(f"summary: per_window[{index}]", row, PER_WINDOW_KEYS, or_more=True)
         _check_money(f"summary: per_window[{index}]", row)
     if plain["oos"] is not None:
         _check_money("summary: oos", plain["oos"])
-    for path in null_paths(plain):
-        if not _is_named(path, plain["warnings"] or []):
+    # The row of a single symbol repeats figures that are explained where they are said of the study.
+    of_symbols = plain["per_symbol"] if len(plain["per_symbol"] or []) > 1 else []
+    for path in null_paths({**plain, "per_symbol": of_symbols}):
+        if not is_named(path, plain["warnings"] or []):
             raise StoreError(f"summary: {path} is null, and no warning names {path!r} with the reason.")
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from tidewalk.core.arrays import Array, Bool, Float32, Int32
 from tidewalk.core.errors import ConfigError
 from tidewalk.market.device import CLOSING, ROLL, Market
-from tidewalk.trading.costs import sides
+from tidewalk.trading.costs import net_ticks, sides
 
 MAX_LEVELS = 50
 
@@ -61,10 +61,14 @@ class Scaler:
     scale: Float32[Array, "F"]
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["gross_ticks", "sides", "position"], meta_fields=[])
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["gross_ticks", "sides", "position", "crossed_ticks"],
+    meta_fields=[],
+)
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Outcome of one decision, in integers."""
+    """Outcome of one decision, in integers but for the spread."""
 
     gross_ticks: Int32[Array, "*batch"]
     """Lots held times the move, before costs."""
@@ -72,6 +76,8 @@ class Step:
     """Contract sides traded by the fill."""
     position: Int32[Array, "*batch"]
     """Index of the position held after the fill."""
+    crossed_ticks: Float32[Array, "*batch"] | None = None
+    """Recorded half spreads paid on these sides; None where costs do not use them."""
 
 
 def lots(env: EnvConfig, position: Int32[Array, "*batch"]) -> Int32[Array, "*batch"]:
@@ -92,17 +98,28 @@ def step(
     flags: Int32[Array, "*batch"],
     position: Int32[Array, "*batch"],
     action: Int32[Array, "*batch"],
+    half_spread_ticks: Float32[Array, "*batch"] | None = None,
 ) -> Step:
-    """One decision: from `position` towards the target `action` (both indices), given the bar's move and flags."""
+    """One decision: from `position` towards the target `action` (both indices), given the bar's move and flags.
+
+    `half_spread_ticks` is that of the bar in which the decision fills, see `half_spread`.
+    """
     after = target(env, flags, action)
     is_roll = ((flags & ROLL) != 0).astype(jnp.int32)
     traded = sides(lots(env, position), lots(env, after), is_roll)
-    return Step(gross_ticks=lots(env, after) * move_ticks, sides=traded, position=after)
+    crossed = None if half_spread_ticks is None else traded.astype(jnp.float32) * half_spread_ticks
+    return Step(gross_ticks=lots(env, after) * move_ticks, sides=traded, position=after, crossed_ticks=crossed)
+
+
+def half_spread(market: Market, bar: Int32[Array, "*batch"]) -> Float32[Array, "*batch"] | None:
+    """Half the recorded spread, in ticks, at which the decision of `bar` fills; None where costs do not use it."""
+    return None if market.half_spread_ticks is None else market.half_spread_ticks[bar + 1]
 
 
 def reward(taken: Step, cost_ticks: Float32[Array, ""], reward_scale: Float32[Array, ""]) -> Float32[Array, "*batch"]:
-    """Net P&L of a step in units of the window's volatility: (gross - cost per side x sides) x scale."""
-    return (taken.gross_ticks.astype(jnp.float32) - cost_ticks * taken.sides.astype(jnp.float32)) * reward_scale
+    """Net P&L of a step in units of the window's volatility: (gross - cost per side x sides - half spreads) x scale."""
+    gross, traded = taken.gross_ticks.astype(jnp.float32), taken.sides.astype(jnp.float32)
+    return net_ticks(gross, traded, cost_ticks, taken.crossed_ticks) * reward_scale
 
 
 def see(env: EnvConfig, market: Market, scaler: Scaler, bar: Int32[Array, ""]) -> Float32[Array, "LF"]:

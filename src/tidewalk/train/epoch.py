@@ -84,6 +84,7 @@ def evaluate_step(
         spread=jnp.where(is_better, score.spread, state.best.spread),
         gross_ticks=jnp.where(is_better, score.gross_ticks, state.best.gross_ticks),
         sides=jnp.where(is_better, score.sides, state.best.sides),
+        crossed_ticks=trees.select(is_better, score.crossed_ticks, state.best.crossed_ticks),
     )
     return TrainState(state.agent, state.lanes, state.replay, state.clock, best, is_alive), score
 
@@ -104,7 +105,8 @@ def fused_epoch(
 
     Returns:
         The state after the epoch, and its metrics as arrays `[M]`: `loss`, `q_mean` (means over the updates), `score`,
-        `gross_ticks`, `sides` (validation), `is_alive`, and the scalar `epsilon` of member 0 at the last step.
+        `gross_ticks`, `sides` and, where spreads are recorded, `crossed_ticks` (validation), `is_alive`, and the scalar
+        `epsilon` of member 0 at the last step.
     """
 
     def body(carry: TrainState, _: None) -> tuple[TrainState, dict[str, Array]]:
@@ -121,12 +123,14 @@ def epoch_metrics(
     program: Program, members: Members, state: TrainState, means: dict[str, Array], score: Score
 ) -> dict[str, Any]:
     """Metrics of an epoch as device arrays; the host fetches them in one copy."""
+    crossed = {} if score.crossed_ticks is None else {"crossed_ticks": score.crossed_ticks}
     first = jax.tree.map(lambda leaf: leaf[0], members.hyper)
     return {
         **means,
         "score": score.score,
         "gross_ticks": score.gross_ticks,
         "sides": score.sides,
+        **crossed,
         "is_alive": state.is_alive,
         "epsilon": program.agent.epsilon(first, state.clock - 1 - program.prefill_steps),
     }

@@ -16,7 +16,9 @@ from tidewalk.train.rollout import Rollout, ensemble_table, member_table, rollou
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["score", "gross_ticks", "sides", "spread"], meta_fields=[]
+    jax.tree_util.register_dataclass,
+    data_fields=["score", "gross_ticks", "sides", "spread", "crossed_ticks"],
+    meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
 class Score:
@@ -27,6 +29,8 @@ class Score:
     gross_ticks: Int32[Array, "*members"]
     sides: Int32[Array, "*members"]
     spread: Float32[Array, "*members"]
+    crossed_ticks: Float32[Array, "*members"] | None = None
+    """Recorded half spreads paid; None where costs do not use them."""
 
 
 def validate(program: Program, market: Market, windows: Windows, member: Members, params: PyTree) -> Score:
@@ -37,7 +41,7 @@ def validate(program: Program, market: Market, windows: Windows, member: Members
     result = rollout(program, market, window, window.val, table, bars=program.val_bars, with_path=by_sharpe)
     net = env_ops.reward(_as_step(result), member.cost_ticks, window.reward_scale)
     score = _session_sharpe(program, market, window, member, result.positions) if by_sharpe else net
-    return Score(score=score, gross_ticks=result.gross_ticks, sides=result.sides, spread=result.spread)
+    return Score(score, result.gross_ticks, result.sides, result.spread, result.crossed_ticks)
 
 
 def trade_members(
@@ -75,7 +79,7 @@ def trade_ensembles(
 
 
 def _as_step(result: Rollout) -> env_ops.Step:
-    return env_ops.Step(gross_ticks=result.gross_ticks, sides=result.sides, position=result.sides)
+    return env_ops.Step(result.gross_ticks, result.sides, position=result.sides, crossed_ticks=result.crossed_ticks)
 
 
 def _session_sharpe(
@@ -91,13 +95,21 @@ def _session_sharpe(
     bar = jnp.where(inside, bar, window.val[0])
     after = positions.astype(jnp.int32)
     before = jnp.concatenate([jnp.full(1, program.env.flat, jnp.int32), after[:-1]])
-    taken = env_ops.step(program.env, market.move_ticks[bar], market.flags[bar], before, after)
+    taken = env_ops.step(
+        program.env, market.move_ticks[bar], market.flags[bar], before, after, env_ops.half_spread(market, bar)
+    )
     session = market.session_id[bar + 1] - market.session_id[window.val[0] + 1]
     count = session[jnp.maximum(window.val[1] - window.val[0] - 1, 0)] + 1
-    # integer sums: the order in which an accelerator adds cannot change them
-    gross = jax.ops.segment_sum(jnp.where(inside, taken.gross_ticks, 0), session, program.val_sessions)
-    traded = jax.ops.segment_sum(jnp.where(inside, taken.sides, 0), session, program.val_sessions)
-    net = env_ops.reward(env_ops.Step(gross, traded, traded), member.cost_ticks, window.reward_scale)
+
+    def by_session(values: Array) -> Array:
+        return jax.ops.segment_sum(
+            jnp.where(inside, values, jnp.zeros((), values.dtype)), session, program.val_sessions
+        )
+
+    # Sums of integers, and of half spreads of whole ticks: the order in which an accelerator adds cannot change them.
+    gross, traded = by_session(taken.gross_ticks), by_session(taken.sides)
+    crossed = None if taken.crossed_ticks is None else by_session(taken.crossed_ticks)
+    net = env_ops.reward(env_ops.Step(gross, traded, traded, crossed), member.cost_ticks, window.reward_scale)
     is_session = jnp.arange(program.val_sessions, dtype=jnp.int32) < count
     n = count.astype(jnp.float32)
     mean = jnp.sum(jnp.where(is_session, net, 0.0)) / n

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tidewalk.core.arrays import Array, Int8, Int32
+from tidewalk.core.arrays import Array, Float32, Int8, Int32
 from tidewalk.market.device import Market
 from tidewalk.trading import env as env_ops
 from tidewalk.trading.env import EnvConfig
@@ -17,7 +17,7 @@ from tidewalk.trading.env import EnvConfig
 
 @functools.partial(jax.jit, static_argnames=("env", "bars"))
 def hindsight(
-    env: EnvConfig, market: Market, decisions: Int32[Array, "W 2"], cost_ticks: Array, *, bars: int
+    env: EnvConfig, market: Market, decisions: Int32[Array, "W 2"], cost_ticks: Float32[Array, "W"], *, bars: int
 ) -> Int8[Array, "W H"]:
     """Positions (indices) of the optimal path of each window, flat before the range and after its last decision.
 
@@ -25,10 +25,10 @@ def hindsight(
         env: positions and rules.
         market: the resident market.
         decisions: ranges `[first, stop)`.
-        cost_ticks: cost per contract and side, in ticks.
+        cost_ticks: cost per contract and side of each window, in ticks, without a recorded spread.
         bars: static bound H on the length of a range; beyond the range the path is flat.
     """
-    return jax.vmap(lambda one: _best_path(env, market, one, cost_ticks, bars))(decisions)
+    return jax.vmap(lambda one, cost: _best_path(env, market, one, cost, bars))(decisions, cost_ticks)
 
 
 def _best_path(env: EnvConfig, market: Market, decisions: Array, cost_ticks: Array, bars: int) -> Array:
@@ -38,7 +38,8 @@ def _best_path(env: EnvConfig, market: Market, decisions: Array, cost_ticks: Arr
         bar = decisions[0] + offset
         inside = env_ops.is_inside(decisions, bar)
         bar = jnp.where(inside, bar, decisions[0])
-        step = functools.partial(env_ops.step, env, market.move_ticks[bar], market.flags[bar])
+        given = (env, market.move_ticks[bar], market.flags[bar])
+        step = functools.partial(env_ops.step, *given, half_spread_ticks=env_ops.half_spread(market, bar))
         taken = jax.vmap(lambda before: jax.vmap(lambda action: step(before, action))(positions))(positions)
         ticks = env_ops.reward(taken, cost_ticks, jnp.float32(1.0)) + worth[taken.position]
         # the last decision can only close

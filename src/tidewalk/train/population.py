@@ -85,6 +85,8 @@ class Program:
     """Most sessions in a validation range."""
     compose: Literal["scan", "associative"]
     """How position maps are chained along time (see `train.rollout`)."""
+    has_spread: bool = False
+    """Whether the market holds recorded spreads that costs use."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that do not fit one another."""
@@ -128,7 +130,7 @@ class Lanes:
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["params", "score", "epoch", "spread", "gross_ticks", "sides"],
+    data_fields=["params", "score", "epoch", "spread", "gross_ticks", "sides", "crossed_ticks"],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +145,8 @@ class Best:
     gross_ticks: Int32[Array, "*members"]
     """Validation result of that epoch, before costs."""
     sides: Int32[Array, "*members"]
+    crossed_ticks: Float32[Array, "*members"] | None = None
+    """Recorded half spreads paid in it; None where costs do not use them."""
 
 
 @functools.partial(
@@ -164,9 +168,15 @@ class TrainState:
     """False from the first non-finite loss of a member on."""
 
 
-def make_members(windows: int, seeds: int, root_seed: int, cost_ticks: float, hyper: PyTree) -> Members:
-    """Members of windows x seeds, all with the same leaf hyper-parameters (scalars in `hyper`)."""
+def make_members(
+    windows: int, seeds: int, root_seed: int, cost_ticks: float | Float32[np.ndarray, "W"], hyper: PyTree
+) -> Members:
+    """Members of windows x seeds, all with the same leaf hyper-parameters (scalars in `hyper`).
+
+    `cost_ticks` is the cost per contract and side, in ticks: one number, or one for each window.
+    """
     count = windows * seeds
+    costs = np.broadcast_to(np.asarray(cost_ticks, np.float32), (windows,))
     window = jnp.arange(count, dtype=jnp.int32) // seeds
     seed = jnp.arange(count, dtype=jnp.int32) % seeds
     root = keys.root_key(root_seed)
@@ -174,7 +184,7 @@ def make_members(windows: int, seeds: int, root_seed: int, cost_ticks: float, hy
         key=jax.vmap(keys.member_key, in_axes=(None, 0, 0))(root, window, seed),
         window=window,
         seed=seed,
-        cost_ticks=jnp.full(count, cost_ticks, jnp.float32),
+        cost_ticks=jnp.asarray(np.repeat(costs, seeds)),
         hyper=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), hyper),
     )
 
@@ -196,6 +206,7 @@ def initial_state(program: Program, windows: Windows, members: Members) -> Train
         spread=jnp.ones(count, jnp.float32),
         gross_ticks=jnp.zeros(count, jnp.int32),
         sides=jnp.zeros(count, jnp.int32),
+        crossed_ticks=jnp.zeros(count, jnp.float32) if program.has_spread else None,
     )
     return TrainState(
         agent=agent,

@@ -18,7 +18,7 @@ from tidewalk.agents import replay as replay_ops
 from tidewalk.agents.agent import Agent
 from tidewalk.agents.value import Transition, n_step_return
 from tidewalk.core.arrays import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
-from tidewalk.market.device import Market
+from tidewalk.market.device import GAP, Market
 from tidewalk.market.windows import Windows
 from tidewalk.trading import env as env_ops
 from tidewalk.trading.env import EnvConfig, Scaler
@@ -57,8 +57,9 @@ def collect(
         epsilon: probability of a random action.
 
     Returns:
-        The lanes after the step, and the replay records of the step. A lane that reaches the end of the train decisions
-        or its episode length is truncated and restarts flat at a random bar.
+        The lanes after the step, and the replay records of the step. A lane that reaches the end of the train
+        decisions, its episode length, or a decision whose move spans a hole in the data is truncated and restarts flat
+        at a random bar.
     """
     env = program.env
     explore_bits, action_bits, restart_bits = jnp.split(bits, 3)
@@ -73,7 +74,8 @@ def collect(
     rows = replay_ops.pack(lanes.bar, lanes.position, action, lanes.age == 0)
     after = env_ops.target(env, market.flags[lanes.bar], action)
     bar, age = lanes.bar + 1, lanes.age + 1
-    is_truncated = (bar >= window.train[1]) | (age >= program.episode_bars)
+    is_hole = (market.flags[bar] & GAP) != 0
+    is_truncated = (bar >= window.train[1]) | (age >= program.episode_bars) | is_hole
     moved = Lanes(
         bar=jnp.where(is_truncated, random_bar(window.train, restart_bits), bar),
         position=jnp.where(is_truncated, env.flat, after),
@@ -99,7 +101,9 @@ def transitions(
     bar, position, action, is_fresh = replay_ops.unpack(records)
     is_valid = jnp.cumsum(is_fresh[:, 1:].astype(jnp.int32), axis=1) == 0
     is_valid = jnp.concatenate([jnp.ones_like(is_fresh[:, :1]), is_valid], axis=1)
-    taken = env_ops.step(env, market.move_ticks[bar], market.flags[bar], position, action)
+    taken = env_ops.step(
+        env, market.move_ticks[bar], market.flags[bar], position, action, env_ops.half_spread(market, bar)
+    )
     rewards = env_ops.reward(taken, cost_ticks, window.reward_scale)
     reward, discount = jax.vmap(n_step_return, in_axes=(0, 0, None))(rewards, is_valid, gamma)
     steps = jnp.sum(is_valid, axis=1, dtype=jnp.int32)
@@ -116,7 +120,9 @@ def transitions(
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["gross_ticks", "sides", "spread", "positions"], meta_fields=[]
+    jax.tree_util.register_dataclass,
+    data_fields=["gross_ticks", "sides", "spread", "positions", "crossed_ticks"],
+    meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
 class Rollout:
@@ -128,6 +134,8 @@ class Rollout:
     """Root mean square of the centred action values over all (bar, position) pairs of the range."""
     positions: Int8[Array, "*members H"]
     """Position index held after each decision; flat beyond the range. H is 0 when the path was not asked for."""
+    crossed_ticks: Float32[Array, "*members"] | None = None
+    """Recorded half spreads paid; None where costs do not use them."""
 
 
 def member_table(agent: Agent, env: EnvConfig, params: PyTree) -> QTable:
@@ -194,22 +202,30 @@ def rollout(
         q = jax.vmap(lambda b: table(env_ops.see(program.env, market, scaler_of(window), b)))(bar)
         after = _chain(program.compose, position, _maps(program.env, market, decisions, bar, inside, q))
         before = jnp.concatenate([position[None], after[:-1]])
-        taken = env_ops.step(program.env, market.move_ticks[bar], market.flags[bar], before, after)
+        taken = env_ops.step(
+            program.env, market.move_ticks[bar], market.flags[bar], before, after, env_ops.half_spread(market, bar)
+        )
         centred = q - jnp.mean(q, axis=-1, keepdims=True)
         total = Rollout(
             gross_ticks=total.gross_ticks + jnp.sum(jnp.where(inside, taken.gross_ticks, 0), dtype=jnp.int32),
             sides=total.sides + jnp.sum(jnp.where(inside, taken.sides, 0), dtype=jnp.int32),
             spread=total.spread + jnp.sum(jnp.where(inside, jnp.mean(centred**2, axis=(1, 2)), 0.0)),
             positions=total.positions,
+            crossed_ticks=_added(total.crossed_ticks, taken.crossed_ticks, inside),
         )
         path = jnp.where(inside, after, program.env.flat).astype(jnp.int8)
         return (after[-1], total), path if with_path else path[:0]
 
-    start = Rollout(jnp.int32(0), jnp.int32(0), jnp.float32(0.0), jnp.zeros(0, jnp.int8))
+    crossed = None if market.half_spread_ticks is None else jnp.float32(0.0)
+    start = Rollout(jnp.int32(0), jnp.int32(0), jnp.float32(0.0), jnp.zeros(0, jnp.int8), crossed)
     flat = jnp.int32(program.env.flat)
     (_, total), path = lax.scan(body, (flat, start), jnp.arange(chunks, dtype=jnp.int32))
     count = jnp.maximum(decisions[1] - decisions[0], 1).astype(jnp.float32)
     return dataclasses.replace(total, spread=jnp.sqrt(total.spread / count), positions=path.reshape(-1)[:bars])
+
+
+def _added(total: Array | None, part: Array | None, inside: Bool[Array, "H"]) -> Array | None:
+    return None if total is None or part is None else total + jnp.sum(jnp.where(inside, part, 0.0))
 
 
 def rollout_sequential(

@@ -1,0 +1,104 @@
+"""The markets of a study: read from data files, or loaded as they were prepared."""
+
+import dataclasses
+import functools
+
+from tidewalk.core.errors import ConfigError, DataError, did_you_mean
+from tidewalk.data.contracts import root_of
+from tidewalk.data.load import DataConfig
+from tidewalk.market.device import MarketData, load_market
+from tidewalk.market.prepare import SeriesConfig
+from tidewalk.run.console import reading, tell
+from tidewalk.run.settings import RunConfig
+
+
+def read_markets(config: RunConfig) -> tuple[MarketData, ...]:
+    """The market of every symbol of a configuration: a prepared `.npz`, or data files that are read and prepared.
+
+    Raises:
+        DataError, ConfigError: as the readers do, or settings of one contract for several, or a `.npz` that holds
+            another symbol or was prepared for good.
+    """
+    if not all(config.symbols):
+        raise ConfigError("--symbol is missing: name what to trade, such as ES.FUT.")
+    refuse_shared_settings(config)
+    if config.data.data_dir.suffix != ".npz":
+        return _read_files(config)
+    if len(config.symbols) > 1:
+        raise ConfigError(
+            f"--symbol {' --symbol '.join(config.symbols)}: {config.data.data_dir.name} holds the prepared market of "
+            "one symbol. Point --data-dir at the folder of data files, which may hold several, or study one symbol."
+        )
+    return (_read_prepared(config),)
+
+
+def read_market(config: RunConfig) -> MarketData:
+    """The market of a configuration of one symbol, as `read_markets`."""
+    if len(config.symbols) > 1:
+        raise ConfigError(f"--symbol {' --symbol '.join(config.symbols)}: one symbol at a time is asked for here.")
+    return read_markets(config)[0]
+
+
+def _read_files(config: RunConfig) -> tuple[MarketData, ...]:
+    """Markets from the cache where they were prepared before from the same files, else from the files."""
+    from tidewalk.market.cache import cached, open_cache
+    from tidewalk.market.prepare import prepare_market
+
+    quiet, series = config.output.quiet, config.series
+    say = functools.partial(tell, quiet=quiet)
+    cache = open_cache(config.output.cache, say)
+    markets: list[MarketData] = []
+    for data in map(config.data_of, config.symbols):
+        with reading(quiet=quiet) as progress:
+            build = functools.partial(prepare_market, data, series, progress)
+            markets.append(cached(cache, data, series, build, say))
+    return tuple(markets)
+
+
+def _read_prepared(config: RunConfig) -> MarketData:
+    path = config.data.data_dir
+    refuse_preparing(config.data, config.series)
+    market = load_market(path)
+    info = market.info
+    if config.data.symbol not in (info.symbol, info.root):
+        hint = did_you_mean(config.data.symbol, [info.symbol])
+        raise DataError(f"--symbol: {path.name} holds {info.symbol}, not {config.data.symbol}{hint}.")
+    return market
+
+
+def refuse_shared_settings(config: RunConfig) -> None:
+    """Refuse what describes one contract where symbols of several roots would share it.
+
+    Raises:
+        ConfigError: names the flags and the roots.
+    """
+    roots = sorted({root_of(symbol) for symbol in config.symbols})
+    series = config.series
+    given = {"--tick": series.tick, "--multiplier": series.multiplier}
+    flags = [f"{flag} {value:g}" for flag, value in given.items() if value is not None]
+    flags += [f"--roll {series.roll}"] * series.roll.startswith("table:")
+    if len(roots) > 1 and flags:
+        raise ConfigError(
+            f"{' and '.join(flags)}: would hold for every symbol, and {' and '.join(roots)} are different contracts. "
+            "Leave it out (known contracts need none), or study one root at a time."
+        )
+
+
+def refuse_preparing(data: DataConfig, series: SeriesConfig) -> None:
+    """Refuse settings of reading and preparing for a market that is prepared already, where they would change nothing.
+
+    Raises:
+        ConfigError: names them.
+    """
+    given = [
+        (field.name, getattr(record, field.name), field.default)
+        for record in (data, series)
+        for field in dataclasses.fields(record)
+    ]
+    asked = [f"--{name.replace('_', '-')} {value}" for name, value, default in given if value != default]
+    asked = [flag for flag in asked if not flag.startswith(("--data-dir", "--symbol"))]
+    if asked:
+        raise ConfigError(
+            f"{', '.join(asked)}: {data.data_dir.name} is prepared already, so this changes nothing. Leave it out, or "
+            "prepare the data files anew with it (`tidewalk inspect --save-market`)."
+        )

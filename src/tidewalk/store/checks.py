@@ -1,0 +1,51 @@
+"""Checks of JSON records: exact keys, and every null explained."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from tidewalk.core.errors import StoreError, did_you_mean
+
+
+def check_keys(where: str, value: Any, keys: tuple[str, ...], *, noun: str = "key", or_more: bool = False) -> None:
+    """Raises a StoreError unless `value` is a mapping with exactly these keys (`or_more`: at least these)."""
+    if not isinstance(value, Mapping):
+        raise StoreError(f"{where}: {type(value).__name__} found, an object with {', '.join(keys)} is needed.")
+    for key in map(str, cast("Mapping[Any, Any]", value)):
+        if key not in keys and not or_more:
+            raise StoreError(f"{where}: {noun} {key!r} is not one of {', '.join(keys)}{did_you_mean(key, keys)}.")
+    missing = [key for key in keys if key not in value]
+    if missing:
+        raise StoreError(f"{where}: {noun} {', '.join(map(repr, missing))} is missing.")
+
+
+def check_nested(where: str, value: Any, spec: Mapping[str, tuple[str, ...]]) -> None:
+    """Checks the keys of an object and of the objects in it; the first entry of `spec` is the outer one.
+
+    An inner object may be null as a whole.
+    """
+    outer, *inner = spec
+    check_keys(where, value, spec[outer])
+    for key in inner:
+        if value[key] is not None:
+            check_keys(f"{where}: {key}", value[key], spec[key])
+
+
+def null_paths(value: Any, path: str = "") -> list[str]:
+    """Places of all nulls, as in "oos.psr" and "per_window[2].oracle_usd"."""
+    if value is None:
+        return [path]
+    if isinstance(value, Mapping):
+        places = [(f"{path}.{key}".lstrip("."), item) for key, item in cast("Mapping[str, Any]", value).items()]
+    elif isinstance(value, list | tuple):
+        places = [(f"{path}[{index}]", item) for index, item in enumerate(cast("list[Any]", value))]
+    else:
+        return []
+    return [found for place, item in places for found in null_paths(item, place)]
+
+
+def is_named(path: str, warnings: list[str]) -> bool:
+    """Whether a warning names the place, with its list indices or without them (then it covers all rows)."""
+    names = "|".join(re.escape(name) for name in {path, re.sub(r"\[\d+\]", "", path)})
+    pattern = re.compile(rf"(?<![\w.])(?:{names})(?![\w\[]|\.\w)")
+    return any(pattern.search(warning) for warning in warnings)
