@@ -5,6 +5,8 @@ import pytest
 
 from support import planted_market
 from tidewalk import cli
+from tidewalk.commands import described
+from tidewalk.commands import inspect as command
 from tidewalk.data.synthetic import SampleConfig, write_sample
 from tidewalk.market.device import load_market
 
@@ -80,15 +82,69 @@ def test_files_that_make_no_market_are_shown_all_the_same(tmp_path, capsys):
     assert "foo.csv" in out
     assert "give --tick and --multiplier" in err
     out, err = inspect(capsys, *args, "--tick", "1", "--multiplier", "1", "--json", code=2)
-    assert out == ""
+    found = json.loads(out)
+    assert found["contracts"][0]["bars"] == 10
+    assert "front" not in found
+    assert found["problem"] in err
     assert "more than 20 bars" in err
 
 
-def test_warnings_come_last_and_stand_out(tmp_path, capsys):
+def test_warnings_come_last_and_stand_out(capsys):
     market = planted_market(days=3)
-    from tidewalk.commands import inspect as command
-
-    found = command.describe_market(market) | {"notes": ["[red]a note[/red]"], "warnings": ["beware :smile:"]}
-    command._print(found)
+    said = [
+        {"defect": "symbol", "text": "[red]a note[/red]", "count": 0, "is_warning": False, "file": None},
+        {"defect": "off-tick", "text": "beware :smile:", "count": 1, "is_warning": True, "file": "a.csv"},
+    ]
+    command._print(described.describe_market(market) | {"data_quality": said})
     lines = capsys.readouterr().out.rstrip().splitlines()
-    assert lines[-2:] == ["note: [red]a note[/red]", "WARNING: beware :smile:"]
+    assert lines[-2:] == ["note: [red]a note[/red]", "WARNING: a.csv: beware :smile:"]
+
+
+def test_sessions_gaps_and_missing_bars_add_up(sample, capsys):
+    found = json.loads(inspect(capsys, "--data-dir", sample, "--symbol", "ES.FUT", "--json")[0])
+    sessions = found["sessions"]
+    assert sum(row["bars"] for row in sessions) == found["front"]["bars"]
+    assert found["expected_bars"] - found["missing_bars"] == found["front"]["bars"]
+    assert [row["front"] for row in sessions] == sorted((row["front"] for row in sessions), key=["ESH3", "ESM3"].index)
+    assert {row["expected_bars"] for row in sessions} == {23 * 60}
+    assert all(gap["minutes"] >= 1 for gap in found["gaps"])
+    assert {entry["defect"] for entry in found["data_quality"]} >= {"spreads"}
+
+
+def test_pictures_are_written_under_the_name_given(sample, tmp_path, capsys):
+    inspect(capsys, "--data-dir", sample, "--symbol", "ES.FUT", "--picture", tmp_path / "march")
+    assert (tmp_path / "march.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "march.html").read_text()
+    assert "ESM3" in page
+    assert "2023-03-14" in page
+    inspect(capsys, "--data-dir", sample, "--symbol", "ES.FUT", "--picture", tmp_path / "one.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["march.html", "march.png", "one.png"]
+
+
+def test_several_symbols_are_described_one_after_the_other(sample, tmp_path, capsys):
+    args = ("--data-dir", sample, "--symbol", "ES.FUT", "--symbol", "ESM3", "--picture", tmp_path / "x.png", "--json")
+    found = json.loads(inspect(capsys, *args)[0])
+    assert [entry["symbol"] for entry in found["symbols"]] == ["ES.FUT", "ESM3"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x-ES.FUT.png", "x-ESM3.png"]
+
+
+def test_without_a_symbol_every_file_is_described_and_the_symbols_are_listed(sample, tmp_path, capsys):
+    name = "es.fut_2023-03.ohlcv-1m.dbn.zst"
+    content = (sample / name).read_bytes()
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "cut.dbn.zst").write_bytes(content[:-9])
+    (tmp_path / "junk.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n")
+    out, _ = inspect(capsys, "--data-dir", tmp_path)
+    assert "ES.FUT (" in out
+    assert "look into one with --symbol: ES.FUT" in out
+    files = {row["file"]: row for row in json.loads(inspect(capsys, "--data-dir", tmp_path, "--json")[0])["files"]}
+    assert files[name]["rows"] > files["cut.dbn.zst"]["rows"] > 0
+    assert files["cut.dbn.zst"]["findings"][0]["defect"] == "truncated-archive"
+    assert files["junk.csv"]["rows"] is None
+    assert "open" in files["junk.csv"]["problem"]
+
+
+@pytest.mark.parametrize("flag", ["--picture", "--save-market"])
+def test_results_of_a_symbol_need_a_symbol(flag, sample, tmp_path, capsys):
+    _, err = inspect(capsys, "--data-dir", sample, flag, tmp_path / "x.npz", code=2)
+    assert f"{flag} {tmp_path / 'x.npz'}: needs --symbol" in err

@@ -8,7 +8,7 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewalk.commands.parsing import from_text, parse
+from tidewalk.commands.parsing import from_text, gathered, parse
 from tidewalk.core.errors import ConfigError
 
 
@@ -115,3 +115,17 @@ def test_nothing_is_a_value_only_where_there_may_be_none():
         from_text(float, "none")
     with pytest.raises(ValueError, match="it must be a path"):
         from_text(Path, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "gathers"),
+    [
+        (["--a", "x", "--s", "1", "--b", "--s=2", "--s", "3"], ["--a", "x", "--b", "--s", "1,2,3"]),
+        (["--s", "1", "--a"], ["--s", "1", "--a"]),
+        (["--s", "1", "--s", "--a"], ["--s", "1", "--s", "--a"]),
+        (["--s", "1", "--s"], ["--s", "1", "--s"]),
+        ([], []),
+    ],
+)
+def test_a_flag_given_several_times_is_gathered_and_a_broken_one_left_to_the_parser(words, gathers):
+    assert gathered("--s", words) == gathers

@@ -2,10 +2,11 @@ import json
 
 import pytest
 
-from support import planted_market
+from support import as_nq, planted_market
 from tidewalk import cli
 from tidewalk.commands.windows import _contracts
 from tidewalk.market.device import save_market
+from tidewalk.run import markets
 
 WINDOW = {
     "contracts": ["ESH3", "ESM3", "ESU3"],
@@ -20,9 +21,9 @@ WINDOW = {
     ("first", "last", "says"),
     [
         ("2023-01-03", "2023-02-28", "ESH3"),
-        ("2023-01-03", "2023-03-31", "ESH3 ESM3 2023-03-14"),
+        ("2023-01-03", "2023-03-31", "ESH3, ESM3 2023-03-14"),
         ("2023-03-14", "2023-04-28", "ESM3"),
-        ("2023-01-03", "2023-06-13", "ESH3 ESU3 2 rolls"),
+        ("2023-01-03", "2023-06-13", "ESH3, ESM3 2023-03-14, ESU3 2023-06-13"),
         ("2023-07-03", "2023-07-31", "ESU3"),
     ],
 )
@@ -67,3 +68,20 @@ def test_settings_that_train_would_refuse_are_refused(market_file, capsys):
     args = ["--data-dir", str(market_file), "--symbol", "ES.FUT", "--train-months", "2", "--n-step", "40"]
     assert cli.main(["windows", *args]) == 2
     assert "--prefill-steps" in capsys.readouterr().err
+
+
+def test_several_symbols_have_a_table_each_and_windows_numbered_on(capsys, monkeypatch):
+    known = {"ES.FUT": planted_market(days=182), "NQ.FUT": as_nq(planted_market(days=152))}
+    monkeypatch.setattr(markets, "read_markets", lambda config: tuple(known[symbol] for symbol in config.symbols))
+    args = ["--data-dir", "data", "--symbol", "ES.FUT", "--train-months", "2", "--symbol=NQ.FUT", "--quiet"]
+    assert cli.main(["windows", *args]) == 0
+    out = capsys.readouterr().out
+    assert out.index("ES.FUT: 3 walk-forward window(s)") < out.index("NQ.FUT: 2 walk-forward window(s)")
+    numbers = [line.split()[0] for line in out.splitlines() if line.split()[1:2] == ["train"]]
+    assert numbers == ["0", "1", "2", "3", "4"]
+    assert out.count("NQH4") == 6
+    assert cli.main(["windows", *args, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [row["symbol"] for row in record["windows"]] == ["ES.FUT"] * 3 + ["NQ.FUT"] * 2
+    assert cli.main(["windows", *args, "--train-months", "4"]) == 2
+    assert "NQ.FUT: Not enough history: the data hold 5 complete month(s)" in capsys.readouterr().err

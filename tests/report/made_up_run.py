@@ -10,7 +10,7 @@ import polars as pl
 import tomli_w
 
 from tidewalk.stats.metrics import max_drawdown, sessions_per_year, sharpe
-from tidewalk.store import layout, results
+from tidewalk.store import layout, quality, results
 
 ROLL = {
     "ts_ns": 1_525_132_800_000_000_000,
@@ -20,6 +20,32 @@ ROLL = {
     "entry": 4855.75,
     "basis": 44.5,
     "reason": "volume",
+}
+COSTS = {
+    "slippage": "ticks",
+    "commission_usd": 2.25,
+    "slippage_ticks": 0.18,
+    "side_usd": 4.5,
+    "half_spread_ticks": 0.0,
+}
+DATA = {
+    "files": [
+        {
+            "path": "es-2018.dbn.zst",
+            "kind": "dbn v1 zstd",
+            "schema": "ohlcv-1m",
+            "rows_read": 812_756,
+            "rows_kept": 812_344,
+            "first_ts_ns": 1_514_847_600_000_000_000,
+            "last_ts_ns": None,
+            "notes": [],
+        }
+    ],
+    "findings": [
+        {"defect": "spreads", "text": "3 calendar spreads were left out", "count": 412, "is_warning": False}
+        | {"file": "es-2018.dbn.zst"},
+        {"defect": "off-tick", "text": "2 bars are off the tick grid", "count": 2, "is_warning": True, "file": None},
+    ],
 }
 BASELINES = {"long": 0.0, "short": 0.0, "momentum": -60.0, "flat": 0.0, "oracle": 2600.0}
 
@@ -38,6 +64,15 @@ class RunSpec:
     trades: bool = True
     phased: bool = True
     losses: bool = True
+    more_symbols: tuple[str, ...] = ()
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return (self.symbol, *self.more_symbols)
+
+    @property
+    def all_windows(self) -> int:
+        return self.windows * len(self.symbols)
 
 
 def month_start(year: int, month: int) -> datetime.date:
@@ -53,9 +88,10 @@ def weekdays(first: datetime.date, last: datetime.date) -> list[datetime.date]:
 
 def window_record(number: int, spec: RunSpec) -> dict[str, Any]:
     """One entry of windows.json: three months of training, one of validation, one of test."""
-    at = 1 + number * spec.step_months
+    symbol, place = divmod(number, spec.windows)
+    at = 1 + place * spec.step_months
     spans = {"train": (at, at + 3), "val": (at + 3, at + 4), "test": (at + 4, at + 5)}
-    record: dict[str, Any] = {"window": number}
+    record: dict[str, Any] = {"window": number, "symbol": spec.symbols[symbol]}
     for part, (start, stop) in spans.items():
         days = weekdays(month_start(2018, start), month_start(2018, stop))
         span = {"first": days[0].isoformat(), "last": days[-1].isoformat()}
@@ -66,10 +102,15 @@ def window_record(number: int, spec: RunSpec) -> dict[str, Any]:
 
 
 def equity_table(windows: list[dict[str, Any]], spec: RunSpec, rng: np.random.Generator) -> pl.DataFrame:
-    """Sessions of the ensemble, every seed and the baselines."""
+    """Sessions of the ensemble, every seed and the baselines, in each symbol."""
+    return pl.concat([_equity_of(symbol, windows, spec, rng) for symbol in spec.symbols])
+
+
+def _equity_of(symbol: str, windows: list[dict[str, Any]], spec: RunSpec, rng: np.random.Generator) -> pl.DataFrame:
     days = [
         (record["window"], day)
         for record in windows
+        if record["symbol"] == symbol
         for day in weekdays(
             datetime.date.fromisoformat(record["test"]["first"]),
             datetime.date.fromisoformat(record["test"]["last"]) + datetime.timedelta(days=1),
@@ -87,6 +128,7 @@ def equity_table(windows: list[dict[str, Any]], spec: RunSpec, rng: np.random.Ge
         net = gross - 4.5 * trades
         columns = {
             "policy": [name] * len(days),
+            "symbol": [symbol] * len(days),
             "window": [window for window, _ in days],
             "trade_date": [day for _, day in days],
             "net_usd": net,
@@ -103,6 +145,7 @@ def equity_table(windows: list[dict[str, Any]], spec: RunSpec, rng: np.random.Ge
 def trades_table(equity: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     """Three fills in every session of the ensemble that traded."""
     rows = []
+    symbols = dict(equity.select("window", "symbol").unique().iter_rows())
     position, last = 0, -1
     active = equity.filter((pl.col("policy") == "ensemble") & (pl.col("trades") > 0))
     for number, (window, day) in enumerate(active.select("window", "trade_date").iter_rows()):
@@ -114,7 +157,15 @@ def trades_table(equity: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame
             lots = target - position
             position = target
             price = 4800 + 0.25 * int(rng.integers(-400, 400))
-            fill = (window, int(time.timestamp()) * 10**9, f"ES{'HMUZ'[window % 4]}{window % 10}", lots, target, price)
+            fill = (
+                symbols[window],
+                window,
+                int(time.timestamp()) * 10**9,
+                f"ES{'HMUZ'[window % 4]}{window % 10}",
+                lots,
+                target,
+                price,
+            )
             rows.append((*fill, 4.5 * abs(lots), reason))
     return pl.DataFrame(rows, schema=results.TRADES.schema, orient="row")
 
@@ -122,7 +173,7 @@ def trades_table(equity: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame
 def metric_lines(spec: RunSpec, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Lines of metrics.jsonl."""
     lines = []
-    size = spec.windows * spec.seeds
+    size = spec.all_windows * spec.seeds
     for epoch in range(1, spec.epochs + 1):
         loss = 4.0 * np.exp(-epoch / 6) * rng.lognormal(0, 0.3, size) + 0.05
         val = 3000 * (1 - np.exp(-epoch / 5)) - 1800 + rng.normal(0, 900, size)
@@ -159,14 +210,28 @@ def metric_lines(spec: RunSpec, rng: np.random.Generator) -> list[dict[str, Any]
 def members_table(spec: RunSpec, rng: np.random.Generator) -> pl.DataFrame:
     """Rows of members.parquet; the last member diverged."""
     rows = []
-    for window in range(spec.windows):
+    for window in range(spec.all_windows):
         for seed in range(spec.seeds):
             val = float(rng.normal(1500, 1500))
             test = 0.3 * val + float(rng.normal(0, 1500))
             epoch = int(rng.integers(1, spec.epochs + 1))
-            rows.append([window, seed, epoch, val, test, test + 300, 300.0, 70, test / 1000, "ok"])
+            rows.append(
+                [
+                    spec.symbols[window // spec.windows],
+                    window,
+                    seed,
+                    epoch,
+                    val,
+                    test,
+                    test + 300,
+                    300.0,
+                    70,
+                    test / 1000,
+                    "ok",
+                ]
+            )
     if len(rows) > 1:
-        rows[-1][2:] = [0, 0.0, 0.0, 0.0, 0.0, 0, None, "diverged"]
+        rows[-1][3:] = [0, 0.0, 0.0, 0.0, 0.0, 0, None, "diverged"]
     return pl.DataFrame(rows, schema=results.MEMBERS.schema, orient="row")
 
 
@@ -174,7 +239,7 @@ def summary_record(
     windows: list[dict[str, Any]], equity: pl.DataFrame, members: pl.DataFrame, spec: RunSpec
 ) -> dict[str, Any]:
     """summary.json, its sums taken from the tables."""
-    own = equity.filter(pl.col("policy") == "ensemble")
+    own = results.portfolio(equity).filter(pl.col("policy") == "ensemble")
     ratio = sharpe(own["net_usd"].to_numpy(), sessions_per_year(own["trade_date"].to_list())).value
     sums = {key: own[key].sum() for key in ("net_usd", "gross_usd", "costs_usd", "trades")}
     totals = dict(equity.group_by("policy").agg(pl.col("net_usd").sum()).iter_rows())
@@ -191,15 +256,15 @@ def summary_record(
         "run": spec.name,
         "status": spec.status,
         "model": "dqn",
-        "symbol": spec.symbol,
+        "symbol": ", ".join(spec.symbols),
         "device": "NVIDIA H200",
         "data_fingerprint": "9f2c" * 16,
         "bars": 812_344,
         "contracts": 12,
         "rolls": 11,
-        "windows": spec.windows,
+        "windows": spec.all_windows,
         "seeds": spec.seeds,
-        "members": spec.windows * spec.seeds,
+        "members": spec.all_windows * spec.seeds,
         "epochs": spec.epochs,
         "transfers": {"uploads": 1, "bytes_market": 22_000_000, "bytes_h2d_per_epoch": 0},
         "phases_ms": {"init": 0.4, "collect": 3.0, "learn": 5.0, "evaluate": 1.2, "total": 10.1},
@@ -218,8 +283,37 @@ def summary_record(
         "baselines": {name: totals.get(name) for name in ("flat", "long", "short", "momentum")}
         | {"random_p": known(0.73)},
         "oracle": {"net_usd": totals.get("oracle"), "captured_frac": 0.0312},
+        "per_symbol": [_symbol_summary(symbol, equity, spec) for symbol in spec.symbols],
         "per_window": per_window,
         "warnings": ["2 bars are off the tick grid.", *([] if spec.trades else warnings)],
+    }
+
+
+def _symbol_summary(symbol: str, equity: pl.DataFrame, spec: RunSpec) -> dict[str, Any]:
+    rows = equity.filter(pl.col("symbol") == symbol)
+    own = rows.filter(pl.col("policy") == "ensemble")
+    totals = dict(rows.group_by("policy").agg(pl.col("net_usd").sum()).iter_rows())
+
+    def known(value: Any) -> Any:
+        return value if spec.trades else None
+
+    return {
+        "symbol": symbol,
+        "data_fingerprint": "9f2c" * 16,
+        "bars": 812_344,
+        "windows": spec.windows,
+        "oos": {
+            "sessions": own.height,
+            **{key: own[key].sum() for key in ("net_usd", "gross_usd", "costs_usd", "trades")},
+            "sharpe_session": known(0.4),
+            "sharpe_ci90": known([-0.5, 1.4]),
+            "max_drawdown_usd": max_drawdown(own["net_usd"].to_numpy()),
+            "psr": known(0.8),
+        },
+        "baselines": {name: totals.get(name) for name in ("flat", "long", "short", "momentum")}
+        | {"random_p": known(0.61)},
+        "oracle": {"net_usd": totals.get("oracle"), "captured_frac": 0.02},
+        "costs": COSTS,
     }
 
 
@@ -232,6 +326,7 @@ def _window_summary(record: dict[str, Any], equity: pl.DataFrame, members: pl.Da
     money = {key: by_name["ensemble"][key] for key in ("net_usd", "gross_usd", "costs_usd", "trades")}
     return {
         "window": record["window"],
+        "symbol": record["symbol"],
         **spans,
         **money,
         "best_epoch": seeds["best_epoch"].to_list(),
@@ -248,7 +343,7 @@ def write_run(folder: Path, spec: RunSpec) -> Path:
     """Write all files of a run but its report, through the store, and return the folder."""
     rng = np.random.default_rng(7)
     run = layout.create_run(folder, overwrite=False)
-    windows = [window_record(number, spec) for number in range(spec.windows)]
+    windows = [window_record(number, spec) for number in range(spec.all_windows)]
     equity = equity_table(windows, spec, rng)
     members = members_table(spec, rng)
     gap = "Two months of every three are not tested." if spec.step_months > 1 else None
@@ -268,19 +363,23 @@ def write_run(folder: Path, spec: RunSpec) -> Path:
         "versions": {"python": "3.11.7", "tidewalk": "0.1.0", "jax": "0.10.2"},
         "device": "NVIDIA H200",
         "git": {"commit": "0123abc", "dirty": False},
-        "data": {
-            "symbol": spec.symbol,
-            "contracts": sorted({name for record in windows for name in record["contracts"]}),
-            "rolls": rolls,
-            "features": ["return_1", "return_5", "range_20"],
-            "notes": ["3 calendar spreads, 412 rows, were left out."],
-            "warnings": ["2 bars are off the tick grid."],
-            "tick": 0.25,
-            "multiplier": 50.0,
-            "currency": "USD",
-        },
-        "costs": {"commission_usd": 2.25, "slippage_ticks": 0.18, "side_usd": 4.5},
+        "symbols": [
+            {
+                "symbol": symbol,
+                "contracts": sorted({name for record in windows for name in record["contracts"]}),
+                "rolls": rolls,
+                "features": ["return_1", "return_5", "range_20"],
+                "notes": ["3 calendar spreads, 412 rows, were left out."],
+                "warnings": ["2 bars are off the tick grid."],
+                "tick": 0.25,
+                "multiplier": 50.0,
+                "currency": "USD",
+                "costs": COSTS,
+            }
+            for symbol in spec.symbols
+        ],
     }
+    quality.write_quality(run, [{"symbol": symbol, "data_fingerprint": "9f2c" * 16} | DATA for symbol in spec.symbols])
     layout.write_manifest(run, manifest)
     layout.finish_manifest(run, spec.status)
     layout.unlock_run(run)

@@ -1,6 +1,7 @@
 import datetime
 
 import numpy as np
+import plotly.graph_objects as go
 import polars as pl
 import pytest
 from hypothesis import given
@@ -17,7 +18,13 @@ DAY = datetime.date(2024, 1, 2)
 def equity_of(policies: dict[str, list[float]], dates: list[datetime.date], windows: list[int]) -> pl.DataFrame:
     frames = []
     for name, net in policies.items():
-        columns = {"policy": [name] * len(net), "window": windows, "trade_date": dates, "net_usd": net}
+        columns = {
+            "policy": [name] * len(net),
+            "symbol": ["ES.FUT"] * len(net),
+            "window": windows,
+            "trade_date": dates,
+            "net_usd": net,
+        }
         columns |= {"gross_usd": net, "costs_usd": [0.0] * len(net), "equity_usd": np.cumsum(net)}
         columns |= {"position_mean": [0.5] * len(net), "trades": [1] * len(net)}
         frames.append(pl.DataFrame(columns).cast(pl.Schema(results.EQUITY.schema)))
@@ -173,7 +180,8 @@ def test_the_waterfall_takes_costs_from_gross():
 
 def test_hours_count_contracts_by_reason_in_utc():
     hour = 3_600 * 10**9
-    rows = [(0, 14 * hour, "ESH4", 1, 1, 5000.0, 4.5, "decision"), (0, 38 * hour, "ESH4", -2, -1, 5000.0, 9.0, "flat")]
+    fills = [(14, "ESH4", 1, 1, 5000.0, 4.5, "decision"), (38, "ESH4", -2, -1, 5000.0, 9.0, "flat")]
+    rows = [("ES.FUT", 0, at * hour, *fill) for at, *fill in fills]
     figure = charts.hours_figure(pl.DataFrame(rows, schema=results.TRADES.schema, orient="row"))
     assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [
         ("decision", [14], [1]),
@@ -186,3 +194,48 @@ def test_only_finite_numbers_are_numbers(value, known):
     assert charts.finite(value) == known
     assert charts.finite(float("inf")) is None
     assert charts.finite("3") is None
+
+
+def test_windows_of_two_symbols_on_the_same_months_are_one_range_and_gaps_are_between_all():
+    windows = [
+        {"window": number, "test": {"first": first, "last": last}}
+        for number, (first, last) in enumerate(
+            [
+                ("2024-01-02", "2024-01-31"),
+                ("2024-03-01", "2024-03-28"),
+                ("2024-01-03", "2024-01-31"),
+                ("2024-02-01", "2024-02-29"),
+            ]
+        )
+    ]
+    ranges = charts._test_ranges(pl.DataFrame(), windows)
+    assert ranges == [
+        ("W0, W2", "2024-01-02", "2024-01-31"),
+        ("W3", "2024-02-01", "2024-02-29"),
+        ("W1", "2024-03-01", "2024-03-28"),
+    ]
+    figure = go.Figure()
+    charts._mark_windows(figure, ranges)
+    assert [shape.type for shape in figure.layout.shapes] == ["line"] * 3
+
+
+def test_grey_is_where_no_symbol_is_tested():
+    """The first range outlasts the second, and nothing is tested in April and May."""
+    ranges = [
+        ("W0", "2024-01-02", "2024-03-28"),
+        ("W1", "2024-01-03", "2024-01-31"),
+        ("W2", "2024-06-03", "2024-06-28"),
+    ]
+    figure = go.Figure()
+    charts._mark_windows(figure, ranges)
+    grey = [(shape.x0, shape.x1) for shape in figure.layout.shapes if shape.type == "rect"]
+    assert grey == [("2024-03-28", "2024-06-03")]
+
+
+def test_each_symbol_has_its_line_and_one_symbol_has_no_figure(make_run):
+    equity = results.read_equity(layout.open_run(make_run(more_symbols=("NQ.FUT",), windows=2)))
+    figure = charts.symbols_figure(equity)
+    assert [trace.name for trace in figure.data] == ["ES.FUT", "NQ.FUT"]
+    own = equity.filter((pl.col("policy") == "ensemble") & (pl.col("symbol") == "NQ.FUT"))
+    assert figure.data[1].y[-1] == pytest.approx(own["net_usd"].sum())
+    assert charts.symbols_figure(equity.filter(pl.col("symbol") == "ES.FUT")) is None

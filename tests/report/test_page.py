@@ -10,7 +10,9 @@ import plotly.graph_objects as go
 import pytest
 from plotly.offline import get_plotlyjs
 
-from tidewalk.report.page import figure_json, write_report
+from tidewalk.report import tables
+from tidewalk.report.page import write_report
+from tidewalk.report.shell import figure_json
 from tidewalk.store import layout, results
 
 HOSTILE = "ES</script><script>alert(1)</script>|x\"'><img src=x onerror=1>"
@@ -67,7 +69,7 @@ def unfinished(folder: Path, status: str) -> Path:
     if status != "running":
         missing = ("transfers", "phases_ms", "compile_ms", "oos", "baselines", "oracle")
         warnings = [results.undefined_warning(name, f"the run is {status}") for name in missing]
-        facts = {"status": status, "per_window": [], "warnings": warnings}
+        facts = {"status": status, "per_symbol": [], "per_window": [], "warnings": warnings}
         results.write_summary(run, {**head, **dict.fromkeys(missing), **facts})
     layout.write_manifest(run, {**layout.read_manifest(run), "status": status, "files": {}})
     return folder
@@ -103,7 +105,7 @@ def test_every_section_has_its_figures(make_run):
         "How the figures are defined",
         "commission_usd = 2.25",
         "versions.jax",
-        "3 calendar spreads",
+        "3 calendar spreads were left out",
         "0.18 ticks of slippage",
         "volume",
     ):
@@ -159,6 +161,32 @@ def test_figures_cannot_leave_their_script_element():
     assert json.loads(text)["data"][0]["x"] == ["</script>"]
     assert json.loads(text)["data"][0]["y"] == [None]
     assert figure_json(None) is None
+
+
+def test_findings_on_the_data_come_warnings_first_and_files_follow(make_run):
+    cells = page_of(make_run()).words
+    assert cells.index("warningoff-tick2 bars are off the tick grid2") < cells.index("notespreads3 calendar")
+    assert "spreads were left out412es-2018.dbn.zst" in cells
+    assert "Files: 1 FileFormatSchema" in cells
+    assert "es-2018.dbn.zstdbn v1 zstdohlcv-1m812,756812,3442018-01-01 23:00" in cells
+
+
+def test_several_symbols_have_a_row_each_and_name_their_windows(make_run):
+    folder = make_run(more_symbols=("NQ.FUT",), windows=3)
+    page, one = page_of(folder), page_of(make_run("one", windows=3))
+    assert "By symbol" in page.words
+    assert "By symbol" not in one.words
+    for words in ("ES.FUT, NQ.FUT · dqn", "6 windows", "5 NQ.FUT", "0 ES.FUT", "NQ.FUT: 2 bars are off the tick grid."):
+        assert words in page.words
+    for words in ("NQ.FUTwarningoff-tick", "NQ.FUT tick0.25", "NQ.FUT 4.50 USD per contract and side"):
+        assert words in page.words
+    run = layout.open_run(folder)
+    net = {row["symbol"]: row["oos"]["net_usd"] for row in results.read_summary(run)["per_symbol"]}
+    for symbol, value in net.items():
+        assert f"{symbol}3" in page.words
+        assert tables.usd(value) in page.words
+    figures = [attrs["data-figure"] for _, attrs in page.elements if "data-figure" in attrs]
+    assert figures[:3] == ["figure-equity", "figure-symbols", "figure-windows"]
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed", "running"])

@@ -10,7 +10,8 @@ def test_a_complete_run_misses_nothing(make_run):
     assert record.missing == record.problems == ()
     assert record.status == "complete"
     assert record.sessions_span == ("2018-05-01", "2020-02-28")
-    assert record.data["notes"] == ["3 calendar spreads, 412 rows, were left out."]
+    assert [of["symbol"] for of in record.symbols] == ["ES.FUT"]
+    assert [finding["defect"] for finding in record.quality[0]["findings"]] == ["spreads", "off-tick"]
     assert len(record.windows) == 8
 
 

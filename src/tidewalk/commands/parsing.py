@@ -5,7 +5,7 @@ import dataclasses
 import io
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ _WORDS = {int: "a whole number", float: "a number", Path: "a path", str: "a text
 _METAVARS = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
 
 
-def parse(record: Any, command: str, args: Sequence[str], *, default: Any = None) -> Any:
+def parse(record: Any, command: str, args: Sequence[str], *, default: Any = None, needs: Collection[str] = ()) -> Any:
     """A configuration record from flags: `--a-b 1`, `--a-b=1`, `--hidden 128,128`, `--switch`, `--no-switch`.
 
     Args:
@@ -28,6 +28,7 @@ def parse(record: Any, command: str, args: Sequence[str], *, default: Any = None
         command: name of the command, for the help text.
         args: words of the command line.
         default: a record whose values stand where no flag is given.
+        needs: flags that this command cannot go without, though other commands with the same record can.
 
     Raises:
         ConfigError: a flag that does not exist, lacks its value or has one that does not fit, or is missing.
@@ -35,15 +36,20 @@ def parse(record: Any, command: str, args: Sequence[str], *, default: Any = None
     """
     said = io.StringIO()
     extra = {} if default is None else {"default": default}
+    flags, positional = _flags(record, default)
+    for name in needs:
+        is_given = flags[name].default not in ("", None, dataclasses.MISSING)
+        flags[name] = dataclasses.replace(flags[name], is_required=not is_given)
     try:
         with contextlib.redirect_stderr(said), _primitives():
-            return tyro.cli(
+            made = tyro.cli(
                 record, prog=f"tidewalk {command}", args=list(args), config=(tyro.conf.OmitArgPrefixes,), **extra
             )
+        if not needs or not _missing(flags, positional, args):
+            return made
     except SystemExit as stop:
         if not stop.code:
             raise
-    flags, positional = _flags(record, default)
     reason = _misfit(flags, positional, args) or _missing(flags, positional, args) or _unframed(said.getvalue())
     raise ConfigError(f"{reason} `tidewalk {command} --help` lists all options.")
 
@@ -73,6 +79,23 @@ def from_text(hint: Any, text: str) -> Any:
         if text:  # an empty path would be the current folder
             return inner(text)
     raise ValueError(f"it must be {_wanted(inner)}")
+
+
+def gathered(flag: str, args: Sequence[str]) -> list[str]:
+    """The words of a command line with all values of a flag that is given several times in one, commas between."""
+    values: list[str] = []
+    others: list[str] = []
+    words = iter(args)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name != flag:
+            others.append(word)
+            continue
+        given = value if equals else next(words, None)
+        if given is None or given.startswith("--"):
+            return list(args)  # a flag without its value: for the parser to say
+        values.append(given)
+    return [*others, flag, ",".join(values)] if len(values) > 1 else list(args)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
@@ -128,6 +151,7 @@ def _as_text(value: Any) -> str:
 @dataclasses.dataclass(frozen=True)
 class _Flag:
     hint: Any
+    default: Any
     is_required: bool
 
 
@@ -145,7 +169,7 @@ def _flags(record: Any, default: Any) -> tuple[dict[str, _Flag], list[str]]:
         elif dataclasses.is_dataclass(hint):
             flags |= _flags(hint, None if default is None else value)[0]
         else:
-            flags[f"--{field.name.replace('_', '-')}"] = _Flag(hint, is_required=value is dataclasses.MISSING)
+            flags[f"--{field.name.replace('_', '-')}"] = _Flag(hint, value, value is dataclasses.MISSING)
     return flags, positional
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from tidewalk.commands.parsing import parse
+from tidewalk.commands.parsing import gathered, parse
 from tidewalk.commands.tables import output_console, say, say_findings
 from tidewalk.core.errors import ConfigError
 from tidewalk.run.settings import RunConfig, from_toml
@@ -33,8 +33,9 @@ def run(args: list[str]) -> int:
 
 
 def parse_study(command: str, args: list[str]) -> RunConfig:
-    """The study that flags and a configuration file ask for."""
-    return parse(StudyCommand, command, args, default=_from_file(args)).study
+    """The study that flags and a configuration file ask for; `--symbol` may be given several times."""
+    args = gathered("--symbol", args)
+    return parse(StudyCommand, command, args, default=_from_file(args), needs=("--symbol",)).study
 
 
 def print_result(folder: Path, *, as_json: bool) -> None:
@@ -59,14 +60,30 @@ def _headline(summary: dict[str, Any]) -> list[str]:
     interval = "undefined" if oos["sharpe_ci90"] is None else "{:.2f} to {:.2f}".format(*oos["sharpe_ci90"])
     return [
         f"{summary['symbol']} {summary['model']}: {oos['verdict']}",
-        f"out of sample, {summary['windows']} window(s), {oos['sessions']} sessions, {oos['trades']:,} contract sides: "
-        f"net {oos['net_usd']:+,.0f} = gross {oos['gross_usd']:+,.0f} - costs {oos['costs_usd']:,.0f}",
+        f"out of sample, {summary['windows']} window(s), {oos['sessions']} sessions, {_result(oos)}",
         f"Sharpe {_number(oos['sharpe_session'])} (90 % {interval}), max drawdown {oos['max_drawdown_usd']:,.0f}, "
         f"PSR {_number(oos['psr'])}, DSR {_number(oos['dsr'])} of {oos['trials']} trial(s)",
         f"baselines: long {baselines['long']:+,.0f}, short {baselines['short']:+,.0f}, "
         f"momentum {baselines['momentum']:+,.0f}; better than {_percent(baselines['random_p'])} of random timing; "
         f"hindsight bound {oracle['net_usd']:+,.0f}",
+        *(_symbol_line(row) for row in summary["per_symbol"] if len(summary["per_symbol"]) > 1),
     ]
+
+
+def _symbol_line(row: dict[str, Any]) -> str:
+    oos = row["oos"]
+    return (
+        f"{row['symbol']}: {row['windows']} window(s), {oos['sessions']} sessions, {_result(oos)}; "
+        f"Sharpe {_number(oos['sharpe_session'])}; long {row['baselines']['long']:+,.0f}, "
+        f"hindsight bound {row['oracle']['net_usd']:+,.0f}"
+    )
+
+
+def _result(oos: dict[str, Any]) -> str:
+    return (
+        f"{oos['trades']:,} contract sides: net {oos['net_usd']:+,.0f} = gross {oos['gross_usd']:+,.0f} "
+        f"- costs {oos['costs_usd']:,.0f}"
+    )
 
 
 def _number(value: float | None) -> str:

@@ -11,40 +11,39 @@ from tidewalk.run.console import tell
 def run(args: list[str]) -> int:
     """Print the windows that `train` with the same flags would use."""
     config = parse_study("windows", args)
-    from tidewalk.run.study import plan_study, read_market, windows_record
+    from tidewalk.run.markets import read_markets
+    from tidewalk.run.study import plan_study, windows_record
 
     tell(f"reading {config.data.data_dir}", quiet=config.output.quiet)
-    study = plan_study(config, read_market(config), compose="scan")
+    study = plan_study(config, read_markets(config), compose="scan")
     record = windows_record(study)
     if config.output.json:
         print(json.dumps(record, indent=2))
         return 0
-    _print(record, list(study.plan.notes), list(study.plan.warnings))
+    for leg in study.legs:
+        _print(leg.symbol, [row for row in record["windows"] if row["symbol"] == leg.symbol], record["purge_bars"])
+    notes = [record["uncovered"]] if record["uncovered"] else []
+    warnings = [study.said(leg, text) for leg in study.legs for text in leg.plan.warnings]
+    say_findings(output_console(), notes, warnings)
     return 0
 
 
-def _print(record: dict[str, Any], notes: list[str], warnings: list[str]) -> None:
-    console = output_console()
-    count, purged = len(record["windows"]), record["purge_bars"]
-    title = f"{count} walk-forward window(s), {purged} bars purged after train and validation"
+def _print(symbol: str, windows: list[dict[str, Any]], purged: int) -> None:
+    title = f"{symbol}: {len(windows)} walk-forward window(s), {purged} bars purged after train and validation"
     rows = table(title, ("no.", "range", "first", "last", "bars", "sessions", "contracts, roll"))
-    for row in record["windows"]:
+    for row in windows:
         for name in ("train", "val", "test"):
             part = row[name]
             first, last, (start, stop) = part["first"], part["last"], part["bars"]
             label = "test (part)" if name == "test" and row["partial_test"] else name
             cells = (label, first, last, f"{stop - start:,}", str(part["sessions"]), _contracts(row, first, last))
             rows.add_row(str(row["window"]) if name == "train" else "", *cells)
-    console.print(rows)
-    say_findings(console, notes, warnings)
+    output_console().print(rows)
 
 
 def _contracts(row: dict[str, Any], first: str, last: str) -> str:
-    """The contracts held between two sessions of a window, and when the front one changed."""
+    """The contracts that are front between two sessions of a window, each with the session from which on it is."""
     before = [roll["to"] for roll in row["rolls"] if roll["date"] <= first]
     rolls = [roll for roll in row["rolls"] if first < roll["date"] <= last]
     held = before[-1] if before else row["rolls"][0]["from"] if row["rolls"] else row["contracts"][0]
-    if not rolls:
-        return held
-    when = rolls[0]["date"] if len(rolls) == 1 else f"{len(rolls)} rolls"
-    return f"{held} {rolls[-1]['to']} {when}"
+    return ", ".join([held, *(f"{roll['to']} {roll['date']}" for roll in rolls)])

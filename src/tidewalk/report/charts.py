@@ -159,12 +159,25 @@ def _add_seed_lines(figure: go.Figure, equity: pl.DataFrame, names: Sequence[str
 
 
 def _test_ranges(equity: pl.DataFrame, windows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """(name, first, last) of every test range as ISO dates: of windows.json, else of the sessions themselves."""
+    """(name, first, last) of every test range as ISO dates: of windows.json, else of the sessions themselves.
+
+    Windows of several symbols that test the same months are one range.
+    """
     if windows:
-        return [(f"W{w['window']}", w["test"]["first"], w["test"]["last"]) for w in windows]
+        return _merged([(f"W{w['window']}", w["test"]["first"], w["test"]["last"]) for w in windows])
     dates = pl.col("trade_date")
     spans = equity.group_by("window").agg(dates.min().alias("first"), dates.max().alias("last")).sort("window")
     return [(f"W{w}", first.isoformat(), last.isoformat()) for w, first, last in spans.iter_rows()]
+
+
+def _merged(ranges: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    by_month: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for name, first, last in ranges:
+        by_month.setdefault((first[:7], last[:7]), []).append((name, first, last))
+    return [
+        (", ".join(name for name, _, _ in same), min(first for _, first, _ in same), max(last for *_, last in same))
+        for _, same in sorted(by_month.items())
+    ]
 
 
 def _mark_windows(figure: go.Figure, ranges: Sequence[tuple[str, str, str]]) -> None:
@@ -176,13 +189,32 @@ def _mark_windows(figure: go.Figure, ranges: Sequence[tuple[str, str, str]]) -> 
     shapes = [{"x0": first, "x1": first, **edge} for _, first, _ in named]
     font = {"size": 11, "color": MUTED}
     figure.update_layout(annotations=[{"text": name, "x": first, "font": font, **at} for name, first, _ in named])
-    for (_, _, last), (_, first, _) in itertools.pairwise(ranges):
+    ends = itertools.accumulate((last for *_, last in ranges), max)
+    for last, (_, first, _) in zip(ends, ranges[1:], strict=False):
         if np.datetime64(first) - np.datetime64(last) > np.timedelta64(MAX_CLOSED_DAYS, "D"):
             shapes.append({"type": "rect", "x0": last, "x1": first, "fillcolor": GAP, "line": {"width": 0}, **frame})
     figure.update_layout(shapes=shapes)
     if any(shape["type"] == "rect" for shape in shapes):
         square = {"symbol": "square", "size": 12, "color": GAP, "line": {"color": "#9AA5B1", "width": 1}}
         figure.add_scatter(x=[None], y=[None], mode="markers", marker=square, name="not tested", hoverinfo="skip")
+
+
+def symbols_figure(equity: pl.DataFrame) -> go.Figure | None:
+    """Net of the ensemble in each symbol over trade dates; None where there is but one symbol."""
+    own = equity.filter(pl.col("policy") == "ensemble")
+    symbols = own["symbol"].unique(maintain_order=True).to_list()
+    if len(symbols) < 2:
+        return None
+    figure = go.Figure()
+    colours = itertools.cycle((BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION))
+    for symbol, colour in zip(symbols, colours, strict=False):
+        x, y = _line_of(own.filter(pl.col("symbol") == symbol), "ensemble")
+        figure.add_scatter(x=x, y=y, name=label(symbol), mode="lines", line={"color": colour, "width": 1.8})
+    sober(figure, height=340, unified=True)
+    figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
+    figure.update_yaxes(title_text="net P&L, USD", zeroline=True)
+    figure.update_xaxes(type="date", hoverformat="%a %Y-%m-%d")
+    return figure
 
 
 def window_figure(per_window: Sequence[Mapping[str, Any]]) -> go.Figure | None:
@@ -193,7 +225,10 @@ def window_figure(per_window: Sequence[Mapping[str, Any]]) -> go.Figure | None:
     places = np.arange(len(rows))
     nets = [row["net_usd"] for row in rows]
     colours = [BLUE if net >= 0 else VERMILION for net in nets]
+    several = len({row.get("symbol") for row in rows}) > 1
     names = [f"W{row['window']}<br>{label(row['test'][0])[:7]}" for row in rows]
+    if several:
+        names = [f"{name}<br>{label(row['symbol'])}" for name, row in zip(names, rows, strict=True)]
     hover = "%{customdata}: %{y:,.2f}"
     figure = go.Figure()
     figure.add_bar(x=places, y=nets, marker={"color": colours, "opacity": 0.8}, name="ensemble", showlegend=False)

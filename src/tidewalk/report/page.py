@@ -1,27 +1,19 @@
-"""Run folder -> one self-contained HTML page that opens without a network.
+"""Run folder -> one self-contained HTML page that opens without a network."""
 
-The page carries plotly.js once, every figure as JSON and nothing else that runs: its content security policy names the
-two scripts by their SHA-256, so a name in the data cannot become code even if it escaped its quotes.
-"""
-
-import base64
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 import polars as pl
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
-from tidewalk.report import charts, curves, tables, terms
+from tidewalk.report import charts, curves, quality, tables, terms
+from tidewalk.report.shell import figure_json, render_page
 from tidewalk.report.source import RunRecord, read_run
 from tidewalk.store import layout
 
 FACTS = ("symbol", "model", "bars", "windows", "seeds", "members", "epochs", "data_fingerprint")
 DATA_FACTS = ("contracts", "features", "tick", "multiplier", "currency")
-SHOWN_ELSEWHERE = frozenset({"schema", "kind", "status", "data", "data_fingerprint", "costs", "files"})
+SHOWN_ELSEWHERE = frozenset({"schema", "kind", "status", "symbols", "data_fingerprint", "files"})
 """Fields of the manifest that are no provenance, or have a place of their own on the page."""
 UNDEFINED_FIGURE = " is undefined: "
 """What the warnings that explain a null of the summary have in common."""
@@ -43,48 +35,14 @@ def write_report(run_dir: Path) -> Path:
 
 def render(run: RunRecord) -> str:
     """The whole page as text."""
-    loader = PackageLoader("tidewalk.report", "templates")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    scripts = {"plotly_js": get_plotlyjs(), "page_js": _source(environment, "report.js").strip()}
-    policy = " ".join(_script_hash(text) for text in scripts.values())
-    return environment.get_template("report.html.j2").render(
-        csp=f"default-src 'none'; script-src {policy}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'",
-        style=Markup(_source(environment, "report.css")),
-        **{name: Markup(text) for name, text in scripts.items()},
-        **_context(run),
-    )
-
-
-def _source(environment: Environment, name: str) -> str:
-    """Text of a file beside the template, without rendering it."""
-    loader = environment.loader
-    assert loader is not None
-    return loader.get_source(environment, name)[0]
-
-
-def _script_hash(text: str) -> str:
-    """Source expression of the content security policy that allows exactly this inline script."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def figure_json(figure: go.Figure | None) -> Markup | None:
-    """A figure as JSON that may stand inside a script element: `<`, `>` and `&` are escaped, NaN is null."""
-    if figure is None:
-        return None
-    text = figure.to_json(validate=False) or ""
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+    return render_page("report.html.j2", _context(run))
 
 
 def _context(run: RunRecord) -> dict[str, Any]:
     """Everything the template shows."""
-    summary, data = run.summary, run.data
-    symbol, per_window = summary.get("symbol") or data.get("symbol"), summary.get("per_window") or []
-    factor = tables.sessions_factor(summary, run.equity)
+    summary, per_window, portfolio = run.summary, run.summary.get("per_window") or [], run.portfolio
+    symbol = summary.get("symbol") or ", ".join(str(of["symbol"]) for of in run.symbols)
+    factor = tables.sessions_factor(summary, portfolio)
     undefined = [text for text in run.warnings if UNDEFINED_FIGURE in text]
     return {
         "run": run,
@@ -92,29 +50,33 @@ def _context(run: RunRecord) -> dict[str, Any]:
         "lead": _lead(run),
         "status": run.status,
         "verdict": (summary.get("oos") or {}).get("verdict"),
-        "cards": tables.headline_cards(summary, run.equity) if summary.get("oos") else [],
+        "cards": tables.headline_cards(summary, portfolio) if summary.get("oos") else [],
         "warnings": [text for text in run.warnings if UNDEFINED_FIGURE not in text],
         "undefined": undefined if summary.get("oos") else [],
         "figures": {name: figure_json(figure) for name, figure in _figures(run).items()},
-        "off": ["hindsight bound" if name == "oracle" else name for name in charts.hidden_at_first(run.equity)],
-        "policies": tables.policy_rows(run.equity, factor),
-        "window_rows": tables.window_rows(per_window),
+        "off": ["hindsight bound" if name == "oracle" else name for name in charts.hidden_at_first(portfolio)],
+        "policies": tables.policy_rows(portfolio, factor),
+        "symbol_rows": tables.symbol_rows(summary.get("per_symbol") or []) if run.has_several else [],
+        "window_rows": tables.window_rows(per_window, with_symbol=run.has_several),
         "many_windows": len(per_window) > charts.MAX_LABELS,
-        "windows_planned": tables.planned_rows(run.windows),
+        "windows_planned": tables.planned_rows(run.windows, with_symbol=run.has_several),
         "partial": any(row["partial_test"] for row in per_window),
         "uncovered": run.uncovered,
-        "member_rows": tables.member_rows(run.members),
+        "member_rows": tables.member_rows(run.members, with_symbol=run.has_several),
         "member_count": run.members.height,
-        "months": tables.month_rows(run.equity),
+        "months": tables.month_rows(portfolio),
         "month_names": tables.MONTHS,
         "contract_rows": tables.contract_rows(run.trades),
         "ledger": tables.ledger_rows(run.trades),
         "fill_count": run.trades.height,
-        "rolls": tables.roll_rows(data.get("rolls") or []),
+        "rolls": tables.roll_rows([roll for of in run.symbols for roll in of.get("rolls") or []]),
         "speed": _speed_rows(run),
         "no_uploads": not (curves.column(run.metrics, "uploaded_bytes") > 0).any(),
-        "notes": data.get("notes") or [],
-        "definitions": terms.definitions(factor, run.manifest.get("costs") or {}),
+        "findings": quality.finding_rows(run.quality),
+        "finding_count": sum(len(of["findings"]) for of in run.quality),
+        "files": quality.file_rows(run.quality),
+        "file_count": sum(len(of["files"]) for of in run.quality),
+        "definitions": terms.definitions(factor, {str(of["symbol"]): of["costs"] for of in run.symbols}),
         "facts": tables.flat_rows(_facts(run)),
         "versions": tables.flat_rows(run.manifest, skip=SHOWN_ELSEWHERE),
         "config": run.config_text,
@@ -125,9 +87,11 @@ def _figures(run: RunRecord) -> dict[str, go.Figure | None]:
     """All figures by the name the template uses."""
     oos = run.summary.get("oos") or {}
     gross, costs, net = (charts.finite(oos.get(key)) for key in ("gross_usd", "costs_usd", "net_usd"))
-    own = run.equity.filter(pl.col("policy") == "ensemble")["net_usd"].drop_nulls().to_numpy()
+    portfolio = run.portfolio
+    own = portfolio.filter(pl.col("policy") == "ensemble")["net_usd"].drop_nulls().to_numpy()
     return {
-        "equity": charts.equity_figure(run.equity, run.windows),
+        "equity": charts.equity_figure(portfolio, run.windows),
+        "symbols": charts.symbols_figure(run.equity),
         "windows": charts.window_figure(run.summary.get("per_window") or []),
         "selection": charts.selection_figure(run.members),
         "training": curves.training_figure(run.metrics),
@@ -141,7 +105,9 @@ def _figures(run: RunRecord) -> dict[str, go.Figure | None]:
 def _facts(run: RunRecord) -> dict[str, Any]:
     """The plain facts of the study and its data, counts with separators."""
     facts = {key.replace("_", " "): run.summary[key] for key in FACTS if key in run.summary}
-    facts |= {key: run.data[key] for key in DATA_FACTS if key in run.data}
+    for of in run.symbols:
+        before = f"{of['symbol']} " if run.has_several else ""
+        facts |= {f"{before}{key}": of[key] for key in DATA_FACTS if key in of}
     return {key: f"{value:,}" if type(value) is int else value for key, value in facts.items()}
 
 

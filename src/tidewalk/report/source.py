@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from tidewalk.store import layout, results
+from tidewalk.store import layout, quality, results
 
 Content = TypeVar("Content")
 
@@ -26,20 +26,37 @@ class RunRecord:
     equity: pl.DataFrame
     trades: pl.DataFrame
     members: pl.DataFrame
+    quality: tuple[Mapping[str, Any], ...]
+    """What data_quality.json says of each symbol: `symbol`, `files`, `findings`."""
     config_text: str
     missing: tuple[str, ...]
     problems: tuple[str, ...]
 
     @property
-    def data(self) -> Mapping[str, Any]:
-        """What the manifest says of the data: contracts, rolls, features, notes, warnings, tick, multiplier."""
-        return self.manifest.get("data") or {}
+    def symbols(self) -> tuple[Mapping[str, Any], ...]:
+        """What the manifest says of each symbol: contracts, rolls, features, notes, warnings, tick, costs."""
+        return tuple(self.manifest.get("symbols") or ())
+
+    @property
+    def has_several(self) -> bool:
+        """Whether the study is of several symbols, so that rows have to name theirs."""
+        return len(self.symbols) > 1
+
+    @property
+    def portfolio(self) -> pl.DataFrame:
+        """Rows of equity.parquet of all symbols together (see `store.results.portfolio`)."""
+        return results.portfolio(self.equity)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings of the summary, those on the data that it lacks, and problems with the files themselves."""
         told = [str(text) for text in self.summary.get("warnings") or ()]
-        return tuple(dict.fromkeys([*told, *self.data.get("warnings", ()), *self.problems]))
+        of_data = [
+            f"{symbol['symbol']}: {text}" if self.has_several else str(text)
+            for symbol in self.symbols
+            for text in symbol.get("warnings", ())
+        ]
+        return tuple(dict.fromkeys([*told, *of_data, *self.problems]))
 
     @property
     def sessions_span(self) -> tuple[str, str] | None:
@@ -60,6 +77,7 @@ def read_run(run_dir: Path) -> RunRecord:
     summary = _if_there(run.summary, lambda: results.read_summary(run), {})
     windows = _if_there(run.windows, lambda: results.read_windows(run), {})
     metrics = results.read_metrics(run)
+    data_quality = _if_there(run.quality, lambda: quality.read_quality(run), {})
     config_text = _if_there(run.config, lambda: layout.read_bytes(run.config).decode(errors="replace"), "")
     expected = (run.summary, run.windows, run.metrics, run.equity, run.trades, run.members)
     return RunRecord(
@@ -73,6 +91,7 @@ def read_run(run_dir: Path) -> RunRecord:
         equity=_if_there(run.equity, lambda: results.read_equity(run), pl.DataFrame(schema=results.EQUITY.schema)),
         trades=_if_there(run.trades, lambda: results.read_trades(run), pl.DataFrame(schema=results.TRADES.schema)),
         members=_if_there(run.members, lambda: results.read_members(run), pl.DataFrame(schema=results.MEMBERS.schema)),
+        quality=tuple(data_quality.get("symbols") or ()),
         config_text=config_text,
         missing=tuple(path.name for path in expected if not path.is_file()),
         problems=tuple(text.replace(f"{run.root}/", "") for text in (*metrics.warnings, *results.verify_results(run))),

@@ -177,15 +177,39 @@ def _policy_row(name: str, values: Sequence[float | None]) -> list[str]:
     return [shown, *money, number(position, 2), number(ratio, 2), usd(deepest), frac_percent(wins, 0)]
 
 
-def window_rows(per_window: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def symbol_rows(per_symbol: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """One row per symbol.
+
+    Columns: symbol, windows, sessions, net, gross, costs, trades, Sharpe, its interval, max drawdown, long, random
+    policies beaten, hindsight bound.
+    """
+    rows = []
+    for row in per_symbol:
+        oos, baselines = row["oos"], row["baselines"]
+        counts = [number(row["windows"]), number(oos["sessions"])]
+        money = [usd(oos[key]) for key in ("net_usd", "gross_usd", "costs_usd")]
+        ends = oos["sharpe_ci90"]
+        interval = UNDEFINED if ends is None else f"{number(ends[0], 2)} to {number(ends[1], 2)}"
+        risk = [number(oos["sharpe_session"], 2), interval, usd(oos["max_drawdown_usd"])]
+        bounds = [usd(baselines["long"]), frac_percent(baselines["random_p"], 0), usd(row["oracle"]["net_usd"])]
+        rows.append([row["symbol"], *counts, *money, number(oos["trades"]), *risk, *bounds])
+    return rows
+
+
+def window_name(row: Mapping[str, Any], *, with_symbol: bool) -> str:
+    """Number of a window, and its symbol where a study has several."""
+    return f"{row['window']} {row['symbol']}" if with_symbol else str(row["window"])
+
+
+def window_rows(per_window: Sequence[Mapping[str, Any]], *, with_symbol: bool = False) -> list[list[str]]:
     """The per-window table: window, train, validation, test, best epochs, money, seeds, baselines, contracts, rolls.
 
     A window whose test is partial carries a star.
     """
-    return [_window_row(row) for row in per_window]
+    return [_window_row(row, with_symbol=with_symbol) for row in per_window]
 
 
-def _window_row(row: Mapping[str, Any]) -> list[str]:
+def _window_row(row: Mapping[str, Any], *, with_symbol: bool) -> list[str]:
     seeds = [value for value in map(finite, row.get("seeds_net_usd") or []) if value is not None]
     spread = [usd(f(seeds)) if seeds else UNDEFINED for f in (np.min, np.median, np.max)]
     dates = [" to\n".join(map(str, row.get(part) or [])) or UNDEFINED for part in ("train", "val", "test")]
@@ -194,7 +218,7 @@ def _window_row(row: Mapping[str, Any]) -> list[str]:
     contracts = " ".join(map(str, row.get("contracts") or []))
     best = _listed(row.get("best_epoch") or [])
     trades, rolls = number(row.get("trades")), number(row.get("rolls"))
-    name = f"{row['window']}{'*' if row['partial_test'] else ''}"
+    name = f"{window_name(row, with_symbol=with_symbol)}{'*' if row['partial_test'] else ''}"
     return [name, *dates, best, *money, trades, *spread, *bounds, contracts, rolls]
 
 
@@ -206,13 +230,14 @@ def _listed(values: Sequence[Any]) -> str:
     return f"{number(min(known))}{DASH}{number(max(known))}, median {number(np.median(known))}"
 
 
-def member_rows(members: pl.DataFrame) -> list[list[str]]:
+def member_rows(members: pl.DataFrame, *, with_symbol: bool = False) -> list[list[str]]:
     """At most `MEMBER_ROWS` rows: window, seed, best epoch, validation and test net, costs, trades, Sharpe, status."""
     rows = []
     for row in members.sort("window", "seed").head(MEMBER_ROWS).iter_rows(named=True):
         money = [usd(row[key]) for key in ("val_net_usd", "test_net_usd", "test_costs_usd")]
         facts = [number(row["test_trades"]), number(row["test_sharpe_session"], 2), row["status"]]
-        rows.append([number(row["window"]), number(row["seed"]), number(row["best_epoch"]), *money, *facts])
+        name = window_name(row, with_symbol=with_symbol)
+        rows.append([name, number(row["seed"]), number(row["best_epoch"]), *money, *facts])
     return rows
 
 
@@ -261,10 +286,11 @@ def ledger_rows(trades: pl.DataFrame) -> list[list[str]]:
     return rows
 
 
-def planned_rows(windows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def planned_rows(windows: Sequence[Mapping[str, Any]], *, with_symbol: bool = False) -> list[list[str]]:
     """Dates of the windows of windows.json: window, train, validation, test."""
     spans = [[f"{w[part]['first']} to {w[part]['last']}" for part in ("train", "val", "test")] for w in windows]
-    return [[str(w["window"]), *span] for w, span in zip(windows, spans, strict=True)]
+    names = [window_name(w, with_symbol=with_symbol) for w in windows]
+    return [[name, *span] for name, span in zip(names, spans, strict=True)]
 
 
 def roll_rows(rolls: Sequence[Mapping[str, Any]]) -> list[list[str]]:

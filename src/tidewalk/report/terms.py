@@ -17,6 +17,11 @@ PROFIT = (
     "compounded and no interest is added."
 )
 SESSION = "A trade date of the exchange; the Sunday evening belongs to Monday’s. Months are months of trade dates."
+PORTFOLIO = (
+    "One portfolio: the P&L of all symbols, each traded by its own windows, is added up by trade date; Sharpe, "
+    "drawdown and interval are those of the sum. Trials and verdict are of the study as a whole: to pick one of its "
+    "symbols after the fact is one more trial."
+)
 INTERVAL = (
     "Stationary bootstrap of session P&L (Politis and Romano 1994), mean block length by the rule of Politis and "
     "White. It covers the chance in the sessions; chance in the training shows in the spread of the seeds."
@@ -45,7 +50,8 @@ BASELINES = (
 )
 RANDOM = (
     "The ensemble’s own positions of each window, rotated in time by a random number of bars: they trade as often, "
-    "hold as long and pay as much, and differ in timing alone. Beaten are those that earned less; ties count half."
+    "hold as long and pay as much (recorded spreads: those of the bars they fill in), and differ in timing alone. "
+    "Beaten are those that earned less; ties count half."
 )
 ORACLE = (
     "The best that any sequence of positions could have earned on the test bars after costs, by dynamic programming "
@@ -53,18 +59,20 @@ ORACLE = (
 )
 
 
-def definitions(per_year: float, costs: Mapping[str, Any]) -> list[tuple[str, str]]:
+def definitions(per_year: float, costs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
     """(term, meaning) of every figure that could be read in two ways.
 
     Args:
         per_year: sessions per year behind the annualised figures.
-        costs: `costs` of the manifest: commission_usd, slippage_ticks, side_usd; empty where unknown.
+        costs: by symbol, `costs` of the manifest: slippage, commission_usd, slippage_ticks, side_usd,
+            half_spread_ticks; empty where unknown.
     """
     return [
         ("Decision and fill", TIMING),
         ("P&L", PROFIT),
         ("Costs", _costs(costs)),
         ("Session", SESSION),
+        *([("Several symbols", PORTFOLIO)] if len(costs) > 1 else []),
         ("Sharpe, annualised", _annualisation(per_year)),
         ("90 % CI", INTERVAL),
         ("PSR", PSR),
@@ -88,15 +96,20 @@ def _annualisation(per_year: float) -> str:
     return f"{text} year, {source}. No risk-free rate is taken off."
 
 
-def _costs(costs: Mapping[str, Any]) -> str:
+def _costs(costs: Mapping[str, Mapping[str, Any]]) -> str:
     """The cost model, with the amounts of this run."""
-    amounts = "Commission and slippage per contract and side"
-    if costs:
-        side, commission = (f"{costs[key]:,.2f} USD" for key in ("side_usd", "commission_usd"))
-        amounts = (
-            f"{side} per contract and side: {commission} commission and {costs['slippage_ticks']:g} ticks of slippage"
-        )
+    said = [_amounts(record) if len(costs) == 1 else f"{symbol} {_amounts(record)}" for symbol, record in costs.items()]
+    amounts = "; ".join(said) or "Commission and slippage per contract and side"
     return (
         f"{amounts}, the same in training, test, baselines and hindsight bound. A roll closes the old contract and "
         "opens the new one: two sides per contract held."
     )
+
+
+def _amounts(costs: Mapping[str, Any]) -> str:
+    side, commission = (f"{costs[key]:,.2f} USD" for key in ("side_usd", "commission_usd"))
+    text = f"{side} per contract and side: {commission} commission and {costs['slippage_ticks']:g} ticks of slippage"
+    if costs["slippage"] != "recorded":
+        return text
+    half = f"{costs['half_spread_ticks']:.3g} ticks on average"
+    return f"{text}, and half the spread recorded at the bar of the fill, {half}"
