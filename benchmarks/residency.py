@@ -38,11 +38,13 @@ def measure(config: RunConfig, market, *, num_windows: int | None) -> dict:
     from tidewalk.run.engine import start
     from tidewalk.run.study import plan_study
 
-    study = plan_study(config, market, compose=mesh.compose_form())
+    study = plan_study(config, [market], compose=mesh.compose_form())
     if num_windows:
+        (leg,) = study.legs
+        plan = dataclasses.replace(leg.plan, windows=leg.plan.windows[:num_windows])
         study = dataclasses.replace(
             study,
-            plan=dataclasses.replace(study.plan, windows=study.plan.windows[:num_windows]),
+            legs=(dataclasses.replace(leg, plan=plan),),
             windows=first_windows(study.windows, num_windows),
         )
     trainers = {"resident": start(study), "re-uploading": start(study, is_resident=False)}
@@ -97,7 +99,7 @@ def main() -> None:
     options = parser.parse_args()
     mesh.make_reproducible()
     mesh.choose_platform(options.device)
-    from tidewalk.run.study import read_market
+    from tidewalk.run.markets import read_market
 
     with tempfile.TemporaryDirectory() as folder:
         write_sample(Path(folder) / "market", SampleConfig(months=options.months))
