@@ -25,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set jax up before anything imports it: strict arithmetic; four CPU devices, or the real ones under `-m gpu`."""
     if "jax" in sys.modules:
         raise pytest.UsageError("jax was imported before tests/conftest.py could configure it")
+    os.environ["TIDEWALK_CACHE"] = "off"  # nothing is left in the user's own cache, and nothing is found there
     os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
     os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
     if "gpu" in config.getoption("markexpr").replace("not gpu", ""):

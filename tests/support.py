@@ -93,6 +93,23 @@ def planted_market(
     return chain_market(planted_signs(days * bars_per_day, persistence, seed), move_ticks, bars_per_day)
 
 
+def with_half_spreads(market: MarketData, half_ticks: np.ndarray) -> MarketData:
+    """The market with recorded half spreads `[T]`, in ticks."""
+    return dataclasses.replace(market, half_spread_ticks=np.asarray(half_ticks, np.float32))
+
+
+def random_half_spreads(market: MarketData, seed: int = 0) -> MarketData:
+    """The market with spreads of 1 to 8 whole ticks."""
+    spread_ticks = np.random.default_rng(seed).integers(1, 9, market.num_bars)
+    return with_half_spreads(market, spread_ticks / 2)
+
+
+def as_nq(market: MarketData, **changes: object) -> MarketData:
+    """The market under the name and the multiplier of NQ."""
+    facts = {"symbol": "NQ.FUT", "root": "NQ", "contracts": ("NQH4", "NQM4"), "multiplier": 20.0, "fingerprint": "nq"}
+    return dataclasses.replace(market, info=dataclasses.replace(market.info, **(facts | changes)))
+
+
 def small_config(data_dir: Path, out: Path | None = None, **train: object) -> RunConfig:
     """A study of 2/1/1/1 months on a prepared market, with a network of 16 units."""
     settings = {

@@ -497,7 +497,7 @@ def test_a_stop_while_programs_are_compiled_can_be_resumed(error, market_file, t
     assert f"tidewalk resume {folder}" in text
     assert json.loads((folder / "manifest.json").read_text())["status"] == "interrupted"
     assert not (folder / ".tidewalk.lock").exists()
-    monkeypatch.setattr(loop, "read_market", stop)
+    monkeypatch.setattr(loop, "read_markets", stop)
     if error is KeyboardInterrupt:
         assert "tidewalk resume" in refused(capsys, "resume", folder, code=75)
 

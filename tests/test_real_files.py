@@ -79,7 +79,7 @@ def test_a_parent_file_with_a_roll_and_an_incomplete_test_month(shared_data, tmp
     row = summary["per_window"][0]
     assert row["partial_test"]
     assert row["contracts"] == ["ESZ3", "ESH4"]
-    (roll,) = layout.read_manifest(run)["data"]["rolls"]
+    (roll,) = layout.read_manifest(run)["symbols"][0]["rolls"]
     assert (roll["from"], roll["to"], roll["date"][:7]) == ("ESZ3", "ESH4", "2013-12")
     assert roll["basis"] == pytest.approx(-6.25, abs=0.5)
     assert row["long_usd"] == pytest.approx(_long_by_hand(path, roll, partial, run))
