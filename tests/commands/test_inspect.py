@@ -39,6 +39,12 @@ def test_dates_contracts_and_rolls_are_whole_at_the_usual_widths(columns, sample
     )
 
 
+@pytest.mark.parametrize(("bars", "words"), [("5m", "5-minute bars"), ("1h", "1-hour bars")])
+def test_a_bar_length_is_said_in_its_own_unit(bars, words, sample, capsys):
+    out, _ = inspect(capsys, "--data-dir", sample, "--symbol", "ES.FUT", "--bars", bars)
+    assert f" {words} of the front contract" in out
+
+
 def test_a_pipe_gets_every_column_on_one_line(sample, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     out, err = inspect(capsys, "--data-dir", sample, "--symbol", "ES.FUT")

@@ -85,3 +85,25 @@ def test_thousands_of_files_and_members_are_listed_in_seconds(tmp_path: Path) ->
     found = catalogue(tmp_path)
     assert len(found.dbn) == 1_600
     assert time.process_time() - started < 10
+
+
+def test_documents_inside_a_zip_are_no_tables(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "ES.zip", "w") as archive:
+        archive.writestr("ES_2024.csv", csv_text(4))
+        archive.writestr("readme.txt", "Thank you.")
+    found = catalogue(tmp_path)
+    assert [header.source.name for header in found.tables] == ["ES.zip!ES_2024.csv"]
+    assert not found.unreadable
+    assert [file.path for file in found.ignored] == ["ES.zip!readme.txt"]
+
+
+def test_a_workbook_is_told_how_to_become_a_table(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "ES.xlsx", "w") as archive:
+        for part in ("[Content_Types].xml", "xl/workbook.xml", "xl/worksheets/sheet1.xml"):
+            archive.writestr(part, "<a/>")
+    with pytest.raises(DataError, match=r"ES\.xlsx: an Excel workbook\. Save its sheet as CSV"):
+        catalogue(tmp_path / "ES.xlsx")
+    put(tmp_path, "ES.csv", csv_text(4))
+    found = catalogue(tmp_path)
+    assert len(found.tables) == 1
+    assert ["Excel workbook" in file.notes[0] for file in found.ignored] == [True]

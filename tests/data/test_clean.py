@@ -160,6 +160,15 @@ def test_conflicting_bars_are_refused_with_both_rows() -> None:
         put_in_order(volume)
 
 
+def test_many_conflicts_are_no_corrections() -> None:
+    stamps = [minute * MINUTE_NS for minute in range(30)]
+    both = [rows_of(stamps, [100 + i for i in range(30)]), rows_of(stamps, [900 + i for i in range(30)], file_id=1)]
+    with pytest.raises(
+        DataError, match=r"30 such pairs\)\. So many are no corrections: the rows are of two instruments"
+    ):
+        put_in_order(concat(both))
+
+
 def test_the_same_prices_of_two_instruments_conflict() -> None:
     one, two = (changed(rows_of([0]), "instrument_id", 0, number) for number in (7, 8))
     with pytest.raises(DataError, match="two different bars"):

@@ -126,3 +126,20 @@ def test_line_with_too_many_fields_is_refused_with_its_number(tmp_path: Path) ->
 def test_open_quote_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a quote may be left open"):
         frame_of(tmp_path, csv_text(3) + '"2024-01-02 15:03:00,1,2,1,2,3\n')
+
+
+def test_several_tickers_side_by_side_are_refused(tmp_path: Path) -> None:
+    rows = "2024-01-02 15:00:00+00:00,4801,17001,4802,17002,4799,16999,4800,17000,1,2\n" * 3
+    names = "Price,Close,Close,High,High,Low,Low,Open,Open,Volume,Volume\n"
+    tickers = "Ticker,ES=F,NQ=F,ES=F,NQ=F,ES=F,NQ=F,ES=F,NQ=F,ES=F,NQ=F\n"
+    for head in (names + tickers + "Datetime" + "," * 10 + "\n", tickers + names):
+        with pytest.raises(DataError, match=r"several instruments side by side \(ES=F, NQ=F\)"):
+            sniff(probe(put(tmp_path, "two.csv", head + rows)))
+    one = names.replace("Price", "Datetime").replace(",Close,Close,", ",Close,X,") + tickers.replace("NQ", "ES") + rows
+    sniff(probe(put(tmp_path, "one.csv", one)))
+
+
+def test_missing_columns_name_the_option(tmp_path: Path) -> None:
+    path = put(tmp_path, "de.csv", csv_text(3, "Datum,Anfang,Hoch,Tief,Schluss,Menge"))
+    with pytest.raises(DataError, match=r"Datum, Anfang.*--columns"):
+        sniff(probe(path))

@@ -1,5 +1,7 @@
 """Dates of three numbers: settled by the file, by the user, or refused."""
 
+import datetime
+
 import numpy as np
 import polars as pl
 import pytest
@@ -74,3 +76,14 @@ def test_date_that_contradicts_the_known_order_is_refused_with_its_row() -> None
 def test_order_settled_after_the_first_rows() -> None:
     assert days("1/2/2020", "1/2/2020", "12/31/2020")[0] == "2020-01-02"
     assert days("1/2/2020", "1/2/2020", "31/12/2020")[0] == "2020-02-01"
+
+
+def test_days_and_months_that_a_spreadsheet_exchanged_are_refused():
+    days = np.arange(np.datetime64("2024-01-01"), np.datetime64("2024-07-01")).astype(datetime.date)
+    mangled = [f"{d:%m/%d/%Y}" if d.day > 12 else f"{d:%d/%m/%Y}" for d in days]
+    with pytest.raises(DataError, match=r"f\.csv row 2: 2/1/2024 is day/month/year and other dates are month/day/year"):
+        settle_order(date_runs(pl.Series(mangled), 1), "f.csv", None)
+    with pytest.raises(DataError, match="exchanged"):
+        settle_order(date_runs(pl.Series(mangled), 1), "f.csv", "mdy")
+    shuffled = [f"{d:%m/%d/%Y}" for d in [*days[90:], *days[:90]]]
+    assert settle_order(date_runs(pl.Series(shuffled), 1), "f.csv", None)[0] == "mdy"

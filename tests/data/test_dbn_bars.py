@@ -66,9 +66,10 @@ def test_instruments_are_told_by_id_and_day(tmp_path: Path) -> None:
     assert found.rows["ESM4"].stamp_ns.tolist() == [START + DAY_NS]
     assert (found.rows_read, found.rows_unmapped) == (4, 2)
     assert (
-        "no symbol is mapped to their instrument on that day: 2, first instrument 100 at 2024-01-04"
+        "no symbol is mapped to their instrument on that day: 2 of 4, first instrument 100 at 2024-01-04"
         in found.findings[0].text
     )
+    assert found.findings[0].is_warning
 
 
 def test_day_ends_at_utc_midnight(tmp_path: Path) -> None:

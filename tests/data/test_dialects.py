@@ -248,3 +248,10 @@ def test_shapes_belong_to_known_formats() -> None:
     assert by_shape(["2024-01-02 15:00:00,1,2,1,2,5", "2024-01-02 15:01:00,1,2,1,2,5,6,7"]) is None
     assert by_shape([]) is None
     assert len({dialect.name for dialect in DIALECTS}) == len(DIALECTS)
+
+
+def test_barchart_calls_the_close_latest(tmp_path: Path) -> None:
+    text = "Time,Open,High,Low,Latest,Change,%Change,Volume\n2024-01-02 09:01,2,3,1,2,0,0.0%,5\n"
+    header = open_table(probe(put(tmp_path, "b.csv", text + "2024-01-02 09:00,2,3,1,2,0,0.0%,5\n")))
+    assert header.dialect.name == "Barchart"
+    assert header.columns.close == 4

@@ -131,3 +131,10 @@ def test_data_before_a_header_are_refused(tmp_path: Path) -> None:
         DataError, match=r"es\.csv row 1: data before the header in row 13; two files may have been joined"
     ):
         sniffed(tmp_path, f"{lines}datetime,open,high,low,close,volume\n{lines}")
+
+
+def test_daily_lines_whose_first_price_is_whole(tmp_path: Path) -> None:
+    path = put(tmp_path, "BTC.txt", "01/13/2022,1995,2005,1975,1985,2201\n01/14/2022,1985,2000.5,1980,1990,2100\n")
+    parsed = parse_table(open_table(probe(path)))
+    assert parsed.rows.open_e9.tolist() == [1_995 * 10**9, 1_985 * 10**9]
+    assert parsed.rows.volume.tolist() == [2201.0, 2100.0]

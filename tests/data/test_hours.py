@@ -108,7 +108,36 @@ def test_pause_of_an_hour_alone_says_nothing_of_a_zone_elsewhere() -> None:
 
 def test_few_or_long_bars_say_nothing() -> None:
     assert best_fit(WINTER[:200], activity(WINTER)[:200], STEP_NS) is None
-    assert best_fit(WINTER, activity(WINTER), HOUR_NS) is None
+    assert best_fit(WINTER, activity(WINTER), 4 * HOUR_NS) is None
+
+
+@pytest.mark.parametrize("step", [30, 60])
+@pytest.mark.parametrize("zone", ["America/Chicago", "America/New_York", "UTC", "UTC-5"])
+def test_long_bars_show_their_zone_by_the_hour_that_lacks_them(step: int, zone: str) -> None:
+    utc_ns = session_bars("2024-01-08", 120, step)
+    for said in ("America/Chicago", "America/New_York", "UTC", "UTC-5"):
+        found = misfit(wall(utc_ns, zone), activity(utc_ns), step * MINUTE_NS, said)
+        assert (found.zone if found else said) == zone
+
+
+def test_hours_stamped_at_their_end_are_not_another_zone(tmp_path: Path) -> None:
+    utc_ns = session_bars("2024-01-08", 120, 60)
+    wall_ns = wall(utc_ns, "America/Chicago") + HOUR_NS
+    stamps = np.datetime_as_string(wall_ns.astype("datetime64[ns]"), unit="s")
+    text = "datetime,open,high,low,close,volume\n" + "".join(f"{stamp},100,101,99,100,5\n" for stamp in stamps)
+    parsed = parse_table(open_table(probe(put(tmp_path, "es.csv", text))))
+    said = table_rows(parsed, ("ES",), zone="America/Chicago", bar_label="close")
+    assert not warnings(said.findings)
+    (doubt,) = warnings(table_rows(parsed, ("ES",), zone="America/Chicago", bar_label=None).findings)
+    assert doubt.endswith("where they are the ends of the bars, --bar-label close")
+
+
+def test_long_bars_of_other_markets_say_nothing() -> None:
+    # Singapore, 07:30 to 14:30 and 14:55 to 05:15: no bar from 21:30 to 23:30 UTC.
+    half_hours = ns("2024-06-03") + np.arange(4_000) * 30 * MINUTE_NS
+    minute = half_hours // MINUTE_NS % 1440
+    singapore = half_hours[(minute < 1290) | (minute >= 1410)]
+    assert misfit(singapore, np.ones(len(singapore)), 30 * MINUTE_NS, "UTC") is None
 
 
 @pytest.mark.parametrize(("moved_ns", "closes"), [(0, False), (STEP_NS, True)])

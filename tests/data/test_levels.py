@@ -144,3 +144,12 @@ def test_columns_that_tell_of_adjustment(names: tuple[str, ...], telling: str) -
     found = adjusted_columns(names)
     assert bool(found) == bool(telling)
     assert all(finding.text.startswith(telling + ":") and finding.is_warning for finding in found)
+
+
+def test_decimals_that_are_32nds_are_refused():
+    in_32nds = [110 * E9 + (n // 2) * 10**7 + (n % 2) * 5 * 10**6 for n in range(8, 40)]  # 110.040 is 110 and 4/32
+    with pytest.raises(DataError, match=r"ZNM4: prices such as 110\.04 .* may be 32nds \(110\.04 for 110 and 4/32\)"):
+        level_findings("ZN", [table(in_32nds, contract="ZNM4")])
+    decimal = [110 * E9 + n * 15_625_000 for n in range(64)]
+    assert not level_findings("ZN", [table(decimal, contract="ZNM4")])
+    assert not level_findings("SR3", [table([95 * E9 + n * 10**7 for n in range(5, 31)], contract="SR3M4")])

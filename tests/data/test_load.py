@@ -346,6 +346,88 @@ def test_continuous_text_without_ids_is_single(tmp_path: Path) -> None:
     assert load(tmp_path, "ES.c.0").symbology == "single"
 
 
+def vendor_lines(*runs: tuple[int, int, int]) -> str:
+    """Databento's CSV without symbols: bars of (instrument id, first minute, step) each, ten bars a run."""
+    lines = ["ts_event,rtype,publisher_id,instrument_id,open,high,low,close,volume"]
+    for number, first, step in runs:
+        stamps = [str(np.datetime64(START + (first + i * step) * MINUTE_NS, "ns")) + "Z" for i in range(10)]
+        lines += [f"{stamp},33,1,{number},{4700 + number},4900,4700,{4700 + number},5" for stamp in stamps]
+    return "\n".join(lines) + "\n"
+
+
+def test_ids_without_symbols_show_the_rolls_of_a_series(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", vendor_lines((100, 0, 1), (120, 10, 1)))
+    loaded = load(tmp_path, "ES.c.0")
+    assert (loaded.symbology, sizes(loaded)) == ("continuous", {"ES.c.0#100": 10, "ES.c.0#120": 10})
+    assert not loaded.warnings
+
+
+@pytest.mark.parametrize(
+    ("symbol", "runs"),
+    [
+        ("ES.FUT", ((100, 0, 2), (120, 1, 2))),  # in turns: one minute the one contract, one the other
+        ("ES.FUT", ((100, 0, 1), (120, 0, 1))),  # both in each minute
+        ("ES", ((100, 0, 1), (120, 10, 1))),
+        ("ES.c.0", ((100, 0, 2), (120, 1, 2), (140, 20, 2), (160, 21, 2))),  # a second series beside it
+    ],
+)
+def test_several_instruments_without_names_are_not_taken_for_one(
+    tmp_path: Path, symbol: str, runs: tuple[tuple[int, int, int], ...]
+) -> None:
+    put(tmp_path, "a.csv", vendor_lines(*runs))
+    with pytest.raises(DataError, match=r"a\.csv: rows of \d instruments \(instrument_id 100, 120.*map_symbols"):
+        load(tmp_path, symbol)
+
+
+def test_one_instrument_without_a_name_is_what_the_user_says(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", vendor_lines((100, 0, 1)))
+    assert (load(tmp_path, "ESH4").symbology, sizes(load(tmp_path, "ESH4"))) == ("single", {"ESH4": 10})
+
+
+@pytest.mark.parametrize(
+    ("symbol", "is_warned"), [("ES", True), ("ES.c.0", True), ("ES=F", True), ("ES1!", True), ("AAPL", False)]
+)
+def test_invisible_rolls_are_a_warning_for_futures_only(tmp_path: Path, symbol: str, *, is_warned: bool) -> None:
+    put(tmp_path, "bars.csv", csv_text(30))
+    found = [finding for finding in load(tmp_path, symbol).findings if finding.defect == "rolls-invisible"]
+    assert [finding.is_warning for finding in found] == [is_warned]
+
+
+def test_bars_sparser_than_their_schema_are_doubted(tmp_path: Path) -> None:
+    # Hourly bars under a header of minutes would be known 59 minutes too early.
+    put(tmp_path, "es.dbn", dbn(bars(100, 40, step_ns=HOUR_NS)))
+    assert any("multiple of 1 hour after another" in warning for warning in load(tmp_path).warnings)
+    put(tmp_path, "es.dbn", dbn([*bars(100, 40, step_ns=HOUR_NS), bar(200, START), bar(200, START + 7 * MINUTE_NS)]))
+    assert not load(tmp_path).warnings
+    put(tmp_path, "es.dbn", dbn(bars(100, 20, step_ns=HOUR_NS)))
+    assert not load(tmp_path).warnings
+
+
+def test_a_misprint_is_said_and_dropped_when_told_to(tmp_path: Path) -> None:
+    rows = bars(100, 40)
+    rows[20] = bar(100, START + 20 * MINUTE_NS, 48_000.0)
+    put(tmp_path, "es.dbn", dbn(rows))
+    loaded = load(tmp_path)
+    assert sizes(loaded) == {"ESH4": 40}
+    assert any(
+        "far from those of the bars before and after: 1, first es.dbn row 21 (2024-01-02 15:20:00 UTC, O 48000" in line
+        and "--on-bad-bar drop" in line
+        for line in loaded.warnings
+    )
+    dropped = load(tmp_path, on_bad_bar="drop")
+    assert sizes(dropped) == {"ESH4": 39}
+    assert [finding.count for finding in dropped.findings if finding.defect == "misprint"] == [1]
+
+
+@pytest.mark.parametrize("volume", [2**63, 2**64 - 1])
+def test_a_sentinel_is_no_volume(tmp_path: Path, volume: int) -> None:
+    array = records(bars(100, 10))
+    array["volume"][3] = volume
+    put(tmp_path, "es.dbn", header() + array.tobytes())
+    with pytest.raises(DataError, match=r"es\.dbn row 4 .*volume is more than any market trades"):
+        load(tmp_path)
+
+
 def test_files_that_stamp_different_ends_are_refused(tmp_path: Path) -> None:
     put(tmp_path, "ES_a.csv", csv_text(5))
     later = csv_text(5, "Date,Open,High,Low,Close,Up").replace("15:", "16:").replace("\n", ",3\n")

@@ -159,3 +159,19 @@ def test_volume_has_the_decimal_mark_of_the_prices() -> None:
 def test_words_for_nothing_of_many_programs(word: str) -> None:
     values, garbage = price_columns([pl.Series([word, "1.5"])] * 4, "f.csv", raw=False)
     assert (values[0].tolist(), garbage.any()) == ([UNDEF_PRICE_E9, 1_500_000_000], np.False_)
+
+
+def test_prices_in_32nds_are_no_thousands():
+    noted = pl.Series(["110'165", "110'070", "111'310"])
+    prices, garbage = price_columns([noted] * 4, "f.csv", raw=False)
+    assert garbage.all()
+    assert (prices[0] == UNDEF_PRICE_E9).all()
+    swiss = pl.Series(["4'800.25", "4'801.5", "42'335"])
+    prices, garbage = price_columns([swiss] * 4, "f.csv", raw=False)
+    assert not garbage.any()
+    assert prices[0].tolist() == [4_800_250_000_000, 4_801_500_000_000, 42_335_000_000_000]
+
+
+def test_volumes_with_a_suffix_are_whole():
+    volume, _, _ = volume_column([pl.Series(["16.156K", "1.37M", "0.001K", "0.12345678"])])
+    assert volume.tolist() == [16_156.0, 1_370_000.0, 1.0, 0.12345678]

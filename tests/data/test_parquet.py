@@ -212,3 +212,17 @@ def test_hostile_files_are_refused_or_read(tmp_path: Path, write: Write) -> None
         except DataError:
             outcomes.add("refused")
     assert "refused" in outcomes
+
+
+def test_names_in_two_levels(tmp_path: Path) -> None:
+    stamps = [datetime.datetime(2024, 1, 2, 15, minute, tzinfo=datetime.UTC) for minute in range(3)]
+    prices = {"Close": 4801.5, "High": 4802.0, "Low": 4799.0, "Open": 4800.25, "Volume": 7.0}
+    one = {f"('{name}', 'ES=F')": [value] * 3 for name, value in prices.items()}
+    pl.DataFrame({**one, "Datetime": stamps}).write_parquet(tmp_path / "one.parquet")
+    parsed = parse_table(open_table(probe(tmp_path / "one.parquet")))
+    assert parsed.rows.open_e9.tolist() == [4_800_250_000_000] * 3
+    assert parsed.rows.volume.tolist() == [7.0] * 3
+    two = {**one, **{name.replace("ES=F", "NQ=F"): values for name, values in one.items()}}
+    pl.DataFrame({**two, "Datetime": stamps}).write_parquet(tmp_path / "two.parquet")
+    with pytest.raises(DataError, match=r"several instruments side by side \(ES=F, NQ=F\)"):
+        read_schema(probe(tmp_path / "two.parquet"))

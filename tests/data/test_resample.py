@@ -85,6 +85,19 @@ def test_the_unfinished_last_bar_is_dropped() -> None:
         resample([source], parse_bar_rule("4h"), "cme-globex", [int(source.known_ns[-1])])
 
 
+def test_a_first_bar_that_began_before_the_data_is_said() -> None:
+    source = minutes(ns("2024-01-02 15:20"), [100.0] * 120)
+    tables, findings = resample([source], parse_bar_rule("1h"), "cme-globex", [NEVER])
+    assert tables[0].ts_ns[0] == ns("2024-01-02 15:00")
+    assert "first bars of 1h begin 20 minutes before the data do, and lack that part" in [
+        finding.text for finding in findings
+    ]
+    _, findings = resample(
+        [minutes(ns("2024-01-02 15:00"), [100.0] * 120)], parse_bar_rule("1h"), "cme-globex", [NEVER]
+    )
+    assert not any("lack that part" in finding.text for finding in findings)
+
+
 def test_the_close_of_a_session_completes_its_last_bar() -> None:
     source = minutes(ns("2024-01-02 21:00"), [100.0] * 60)
     assert len(made(source, "2h", int(source.known_ns[-1])).ts_ns) == 1

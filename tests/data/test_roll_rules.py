@@ -167,6 +167,23 @@ def test_a_busy_day_of_a_far_contract_is_no_migration():
     assert set(fronts(front_series(loaded(near, next_, in_season), SPEC))) == {"ESH4"}
 
 
+@pytest.mark.parametrize(
+    ("root", "codes", "first", "is_followed"),
+    [
+        ("ES", ("ESH4", "ESM4", "ESU4"), DATE(2024, 3, 4), False),
+        ("CL", ("CLH4", "CLJ4", "CLK4"), DATE(2024, 2, 6), False),
+        ("GC", ("GCQ4", "GCV4", "GCZ4"), DATE(2024, 7, 15), True),  # the October contract hardly trades
+    ],
+)
+def test_one_busy_day_of_the_contract_after_next_counts_only_where_months_are_passed_by(
+    root, codes, first, *, is_followed
+):
+    near, thin = steady(codes[0], first, [900.0] * 8), steady(codes[1], first, [10.0] * 8)
+    busy = steady(codes[2], first, [10.0, 10.0, 5000.0, *[10.0] * 5])
+    front = front_series(loaded(near, thin, busy), by_hand(root))
+    assert (codes[2] in front.contracts) == is_followed
+
+
 def test_a_month_apart_the_season_is_half_a_month():
     """CLM0 follows CLK0, safe until 2020-04-20: one busy session of it in March is no migration, in April it is."""
     first = DATE(2020, 3, 23)

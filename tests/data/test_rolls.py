@@ -110,14 +110,14 @@ def test_the_front_never_goes_back():
     assert len(front.rolls) == 1
 
 
-def test_a_far_contract_with_the_most_volume_once_is_followed_for_good():
+def test_a_far_contract_with_the_most_volume_once_is_not_followed():
     near = table("ESH4", {MON: (500, 1), TUE: (500, 1), WED: (500, 1)})
     middle = table("ESM4", {MON: (510, 2), TUE: (800, 2), WED: (900, 2)})
     far = table("ESU4", {MON: (520, 3), TUE: (1, 3), WED: (1, 3)})
     front = front_series(loaded(near, middle, far), SPEC)
-    assert days_of(front) == {MON: "ESH4", TUE: "ESU4", WED: "ESU4"}
-    assert front.contracts == ("ESH4", "ESU4")
-    assert (front.rolls[0].from_volume, front.rolls[0].to_volume) == (500.0, 520.0)
+    assert days_of(front) == {MON: "ESH4", TUE: "ESM4", WED: "ESM4"}
+    assert front.contracts == ("ESH4", "ESM4")
+    assert (front.rolls[0].from_volume, front.rolls[0].to_volume) == (500.0, 510.0)
 
 
 def test_an_expired_front_is_left_for_the_next_contract_that_trades():

@@ -328,6 +328,19 @@ def test_findings_say_where_bars_lie():
     )
 
 
+def test_many_bars_outside_are_a_warning():
+    ts_ns = chicago_ns(DATE(2024, 1, 5), 12) + np.arange(2_000, dtype=np.int64) * 60 * 10**9  # a Friday, into Saturday
+    *kinds, last = outside_findings(ts_ns, session_columns(ts_ns, "cme-equity"), "cme-equity")
+    assert (last.is_warning, last.count) == (True, 2_000 - 240)
+    assert sum(finding.count for finding in kinds) == last.count
+    assert "1,760 of 2,000 bars (88%) lie outside the hours of cme-equity" in last.text
+    # Over two daily breaks: 120 bars, a twentieth.
+    two_breaks = chicago_ns(DATE(2024, 1, 4), 0) + np.arange(2_460, dtype=np.int64) * 60 * 10**9
+    for few in (two_breaks, ts_ns[:300]):
+        columns = session_columns(few, "cme-equity")
+        assert not any(finding.is_warning for finding in outside_findings(few, columns, "cme-equity"))
+
+
 @pytest.mark.parametrize(
     ("at", "minutes", "is_said"),
     [

@@ -14,7 +14,7 @@ START = ns("2024-01-02 15:00")
 
 def table(starts_ns: list[int], length_ns: int | None = MINUTE_NS, contract: str = "ESH4") -> BarTable:
     ts_ns = np.array(starts_ns)
-    price_e9 = np.full(len(ts_ns), 10**9)
+    price_e9 = np.full(len(ts_ns), 4800 * 10**9)
     known_ns = ts_ns + (length_ns or 1)
     volume = np.ones(len(ts_ns))
     return BarTable(contract, 1, length_ns, ts_ns, known_ns, *(price_e9,) * 4, volume, has_volume=True)
@@ -118,6 +118,16 @@ def test_the_finding_says_median_and_coverage() -> None:
     _, finding = with_spreads(bars, [None, None], None, "bbo-1m")
     assert finding.is_warning
     assert "none for the contracts in use" in finding.text
+
+
+def test_spreads_of_quotes_nobody_meant_to_fill_are_a_warning() -> None:
+    bars = [table([START + i * MINUTE_NS for i in range(100)])]
+    for num_wide, is_warned in ((0, False), (1, False), (2, True)):
+        spread_e9 = np.full(100, 250_000_000)
+        spread_e9[:num_wide] = 9_000 * 10**9
+        _, finding = with_spreads(bars, [Spreads(spread_e9, 0, 0)], 250_000_000, "bbo-1m")
+        assert finding.is_warning == is_warned
+        assert ("2 spreads are wider than 5% of the price" in finding.text) == is_warned
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -247,3 +247,28 @@ def test_typed_dates_with_typed_or_written_times() -> None:
     date = pl.Series([datetime.date(2024, 1, 2)])
     for time in (pl.Series([datetime.time(9, 30)]), pl.Series(["09:30"]), pl.Series(["930"])):
         assert seen(parse_stamps(date, time, "f")) == ["2024-01-02 09:30:00.000"]
+
+
+def test_a_day_stored_as_a_time_is_joined_with_its_time_of_day():
+    day = pl.Series([datetime.datetime(2024, 1, 2)] * 2)
+    for time in (pl.Series(["09:30:00", "09:31:00"]), pl.Series([datetime.time(9, 30), datetime.time(9, 31)])):
+        stamps = parse_stamps(day, time, "f.parquet")
+        assert stamps.form == "naive"
+        assert [str(ns) for ns in stamps.ns.astype("datetime64[ns]").astype("datetime64[m]")] == [
+            "2024-01-02T09:30",
+            "2024-01-02T09:31",
+        ]
+
+
+def test_named_months_with_years_of_two_digits():
+    stamps = parse_stamps(pl.Series(["03-Jan-22", "31-Dec-99"]), None, "f.csv")
+    assert stamps.ns.astype("datetime64[ns]").astype("datetime64[D]").astype(str).tolist() == [
+        "2022-01-03",
+        "1999-12-31",
+    ]
+
+
+def test_short_times_among_times_of_six_digits_have_seconds() -> None:
+    stamps = parse_stamps(pl.Series(["20240102"] * 3), pl.Series(["0", "500", "93000"]), "f.csv")
+    clock = stamps.ns.astype("datetime64[ns]").astype("datetime64[s]").astype(str).tolist()
+    assert clock == ["2024-01-02T00:00:00", "2024-01-02T00:05:00", "2024-01-02T09:30:00"]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from data.market_files import HOUR_NS, MINUTE_NS, ns
+from data.market_files import DAY_NS, HOUR_NS, MINUTE_NS, ns
 from tidewalk.data.bars import E9
 from tidewalk.data.rows import Rows
-from tidewalk.data.strays import stray_prints
+from tidewalk.data.strays import misprints, stray_prints
 
 HALF_HOUR_NS = 30 * MINUTE_NS
 
@@ -89,3 +89,45 @@ def test_a_market_that_does_not_move_gives_no_measure() -> None:
     flat_e9 = np.where(is_inside, 15_000 * E9, rows.open_e9)
     flat = Rows(**{**vars(rows), "open_e9": flat_e9, "close_e9": flat_e9})
     assert not stray_prints(flat, HALF_HOUR_NS, "utc-day").any()
+
+
+# --- misprints in open hours
+
+
+def minutes(prices: list[float]) -> Rows:
+    return rows_of([ns("2024-01-02 15:00") + i * MINUTE_NS for i in range(len(prices))], prices)
+
+
+@pytest.mark.parametrize("wrong", [48010.0, 480.1, 2400.0, 5900.0])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_price_that_no_bar_around_it_comes_near_is_a_misprint(wrong: float, count: int) -> None:
+    rows = minutes([4800.0 + i % 3 for i in range(30)] + [wrong] * count + [4801.0 + i % 3 for i in range(30)])
+    assert np.flatnonzero(misprints(rows, MINUTE_NS)).tolist() == list(range(30, 30 + count))
+
+
+@pytest.mark.parametrize("column", ["high_e9", "low_e9"])
+def test_one_wrong_extreme_is_enough(column: str) -> None:
+    rows = minutes([4800.0] * 20)
+    getattr(rows, column)[7] = {"high_e9": 48000, "low_e9": 1}[column] * E9
+    assert np.flatnonzero(misprints(rows, MINUTE_NS)).tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [
+        [4800.0] * 10 + [2400.0] * 10,  # a split, or another contract
+        [4800.0, 4500.0, 4200.0, 4000.0, 4300.0, 4600.0, 4800.0],  # a crash and a rebound within minutes
+        [18.0, 25.0, 33.0, 36.0, 33.0, 30.0, 28.0],  # VX on 2018-02-05
+        [5.0, 1.0, 0.1, -3.0, -20.0, -36.0, -38.0, -37.0, -30.0, -25.0],  # CL on 2020-04-20
+        [4800.0, 48000.0],
+        [],
+    ],
+)
+def test_a_market_that_moves_is_none(prices: list[float]) -> None:
+    assert not misprints(minutes(prices), MINUTE_NS).any()
+
+
+def test_days_move_further_than_minutes() -> None:
+    prices = [100.0] * 10 + [130.0] + [100.0] * 10
+    assert misprints(minutes(prices), MINUTE_NS).any()
+    assert not misprints(minutes(prices), DAY_NS).any()

@@ -16,6 +16,7 @@ from tidewalk.data.table import Parsed, open_table, parse_table, spans
 from tidewalk.data.timing import table_rows
 
 HEADER = "datetime,open,high,low,close,volume"
+PLAIN = "datetime,open,high,low,close,volume\n"
 SYMBOLS = "symbol,datetime,open,high,low,close,volume"
 
 
@@ -251,3 +252,47 @@ def test_newest_first_file_keeps_the_two_passes_of_the_autumn_hour(tmp_path: Pat
     one, other = (read(tmp_path, f"{HEADER}\n{body}", zone="America/New_York").rows["ES"] for body in (rising, falling))
     assert one.stamp_ns.tolist() == other.stamp_ns.tolist()
     assert one.close_e9.tolist() == other.close_e9.tolist()
+
+
+def test_second_header_with_other_columns_is_refused(tmp_path: Path) -> None:
+    first, second = csv_text(3), csv_text(9).splitlines(keepends=True)[4:]
+    same = put(tmp_path, "same.csv", first + first.splitlines(keepends=True)[0] + "".join(second))
+    assert len(parse_table(open_table(probe(same))).rows.row) == 9
+    other = put(tmp_path, "other.csv", first + "datetime,close,high,low,open,volume\n" + "".join(second))
+    with pytest.raises(
+        DataError, match=r"other\.csv row 5: a second header, close, high, low, open, volume where .*Split them"
+    ):
+        parse_table(open_table(probe(other)))
+    longer = put(tmp_path, "volume.csv", first + "datetime,open,high,low,close,openint\n" + "".join(second))
+    with pytest.raises(DataError, match="second header"):
+        parse_table(open_table(probe(longer)))
+
+
+def test_prices_in_fractions_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    path = put(tmp_path, "zn.csv", csv_text(2).replace("4800.25", "110-16+").replace("4801.25", "110'165"))
+    with pytest.raises(DataError, match=r"row 2.*'110-16\+'.*32nds.*write them as decimals"):
+        parse_table(open_table(probe(path)))
+
+
+def test_a_clock_of_twelve_hours_without_am_and_pm_is_refused(tmp_path: Path) -> None:
+    hours = [*range(9, 13), 1, 2]
+    stamps = [f"2024-01-{day:02d} {hour:02d}:{minute:02d}" for day in (2, 3, 4) for hour in hours for minute in (0, 30)]
+    rows = "".join(line(stamp, 100.0 + i) for i, stamp in enumerate(stamps))
+    with pytest.raises(
+        DataError, match=r"row 10: the clock runs back from 12 to 1 .* 2 more places.*without AM and PM"
+    ):
+        read(tmp_path, PLAIN + rows, zone="America/Chicago")
+    first = "".join(line(stamp, 100.0 + i) for i, stamp in enumerate(stamps[:8]))
+    assert len(read(tmp_path, PLAIN + first, zone="America/Chicago").rows["ES"].row) == 8
+
+
+@pytest.mark.parametrize(("tail", "late"), [(":59Z", "1 s"), (":59.999Z", "0.001 s")])
+def test_stamps_of_the_last_instant_are_the_end_of_the_bar(tmp_path: Path, tail: str, late: str) -> None:
+    rows = "".join(line(f"2024-01-02 15:{minute:02d}{tail}") for minute in range(9))
+    found = read(tmp_path, PLAIN + rows)
+    assert found.close_labelled
+    assert found.rows["ES"].stamp_ns[0] == ns("2024-01-02 15:01")
+    assert f"stamps are {late} before the end of the bar: taken as its end" in said(found)
+    assert not read(tmp_path, PLAIN + rows, bar_label="open").close_labelled
+    within = read(tmp_path, PLAIN + rows.replace(tail, ":30Z"))
+    assert not within.close_labelled

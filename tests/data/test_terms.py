@@ -43,6 +43,24 @@ def test_the_last_bar_tells_the_decade(code):
     assert expiries(late) == ["2024-12-20"]
 
 
+@pytest.mark.parametrize(
+    ("root", "code", "day", "is_warned"),
+    [
+        ("ES", "ESH4", DATE(2024, 6, 18), True),  # three months after it expired, so that March 2034 is meant
+        ("ES", "ESH4", DATE(2024, 3, 15), False),
+        ("ES", "ESZ9", DATE(2024, 12, 2), False),  # listed five years ahead
+        ("ES", "ESH34", DATE(2024, 6, 18), False),  # says so itself
+        ("CL", "CLZ4", DATE(2015, 1, 5), False),  # listed ten years ahead
+    ],
+)
+def test_a_code_whose_contract_is_over_is_doubted(root, code, day, *, is_warned):
+    findings = terms_of(loaded(bars(code, day)), spec_for(root)).findings
+    assert any(finding.is_warning for finding in findings) == is_warned
+    if is_warned:
+        assert "ESH4 has bars up to 2024-06-18" in findings[0].text
+        assert "taken as 2034-03" in findings[0].text
+
+
 def test_a_definition_names_the_last_day_of_a_code_in_whatever_spelling():
     data = loaded(bars("ESZ24", DATE(2024, 12, 2)))
     for code in ("ESZ4", "ESZ24"):

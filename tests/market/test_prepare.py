@@ -314,6 +314,13 @@ def test_a_root_unknown_here_is_known_by_its_definitions() -> None:
         spec_of(with_definitions(root="XYZ"), SeriesConfig())
 
 
+def test_a_definition_without_a_tick_says_nothing() -> None:
+    spec, findings = spec_of(with_definitions((0, None)), SeriesConfig())
+    assert (spec.tick_e9, spec.multiplier, findings) == (QUARTER_E9, 50.0, ())
+    spec, _ = spec_of(with_definitions((0, None), (500_000_000, 25.0)), SeriesConfig())
+    assert (spec.tick_e9, spec.multiplier) == (500_000_000, 25.0)
+
+
 def test_definitions_that_differ_are_refused() -> None:
     with pytest.raises(
         DataError, match=r"ES\.FUT: definitions of its contracts differ: tick 0\.25 and multiplier 5\.0, tick"

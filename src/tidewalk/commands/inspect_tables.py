@@ -6,13 +6,13 @@ from typing import Any
 from rich.table import Table
 
 from tidewalk.commands.tables import table
+from tidewalk.data.rows import spoken
 from tidewalk.data.symbols import roots_of
 
 Cells = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 """Title, column names, rows."""
 
 MAX_ROWS = 40
-_BAR_LENGTHS = {1: "1-second", 60: "1-minute", 3600: "1-hour", 86_400: "daily"}
 _MONTHLY_SPAN_MONTHS = 24
 _STAMPS = {"naive": "zone not said", "date": "dates"}
 
@@ -112,8 +112,8 @@ def minute(utc: str) -> str:
 def _bars(interval_ns: int | None) -> str:
     if interval_ns is None:
         return "irregular bars"
-    seconds = interval_ns / 1e9
-    return f"{_BAR_LENGTHS.get(int(seconds), f'{seconds:g}-second')} bars"
+    count, _, unit = spoken(interval_ns).partition(" ")
+    return "daily bars" if (count, unit) == ("1", "day") else f"{count}-{unit.removesuffix('s')} bars"
 
 
 def _contracts(rows: list[dict[str, Any]]) -> Cells:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 _WIDTH_OF_FILES = 240
-_NUMBERS = ("no.", "bars", "sessions", "volume", "rows", "kept", "basis", "missing", "minutes")
+_NUMBERS = ("no.", "bars", "sessions", "volume", "rows", "kept", "basis", "missing", "minutes", "count")
 
 
 def output_console() -> Console:

@@ -17,6 +17,10 @@ from tidewalk.data.table import Header, open_table
 READ_SCHEMAS = tuple(schema for schema in LAYOUTS if schema != "symbol mapping")
 """DBN schemas that are read: bars, trades, quotes, definitions, statistics."""
 
+NOT_BY_NAME = "ignored: not market data by its name"
+WORKBOOK_PART = "[Content_Types].xml"
+"""A file that every zip of Microsoft Office has."""
+
 NEED = {
     "mbo": "single orders are not read; download mbp-1 (quotes and trades), trades or ohlcv-1m",
     "status": "trading status is not used; download ohlcv-1m or trades",
@@ -107,8 +111,8 @@ Found = DbnFile | Header | SourceFile | DataError
 
 def _open(path: Path, options: TextOptions, *, single: bool) -> list[tuple[str, Found]]:
     """What a file is, by name; each file of a zip is one of its own."""
-    if not single and path.name.lower().partition(".")[0] in DOCUMENT_STEMS:
-        return [(path.name, left_out(path.name, "other", None, "ignored: not market data by its name"))]
+    if not single and _is_document(path.name):
+        return [(path.name, left_out(path.name, "other", None, NOT_BY_NAME))]
     try:
         if not path.is_file():
             raise DataError(f"{path.name}: not a regular file (a broken link, a pipe or a device).")
@@ -121,8 +125,28 @@ def _open(path: Path, options: TextOptions, *, single: bool) -> list[tuple[str, 
         claims = single or claims_data(path.name)
         return [(path.name, found) for found in _one(path, None, options, claims=claims, single=single)]
     inside = [name for name in names if not is_side_file(name.rpartition("/")[2])]
-    opened = [(name, _one(path, name, options, claims=claims_data(name), single=False)) for name in inside]
+    if WORKBOOK_PART in names:
+        return _workbook(path, single=single)
+    opened = [(name, _member(path, name, options)) for name in inside]
     return [(f"{path.name}!{name}", found) for name, several in opened for found in several]
+
+
+def _is_document(name: str) -> bool:
+    return name.lower().partition(".")[0] in DOCUMENT_STEMS
+
+
+def _member(path: Path, name: str, options: TextOptions) -> list[Found]:
+    """What a file of a zip is."""
+    if _is_document(name.rpartition("/")[2]):
+        return [left_out(f"{path.name}!{name}", "other", None, NOT_BY_NAME)]
+    return _one(path, name, options, claims=claims_data(name), single=False)
+
+
+def _workbook(path: Path, *, single: bool) -> list[tuple[str, Found]]:
+    error = DataError(f"{path.name}: an Excel workbook. Save its sheet as CSV.")
+    if single:
+        raise error
+    return [(path.name, left_out(path.name, "other", None, why_ignored(path.name, error)))]
 
 
 def _one(path: Path, member: str | None, options: TextOptions, *, claims: bool, single: bool) -> list[Found]:
@@ -147,7 +171,7 @@ def _one(path: Path, member: str | None, options: TextOptions, *, claims: bool, 
             raise
         return [left_out(name, "other", None, why_ignored(name, error))]
     if not claims and source.content not in ("parquet", "arrow"):
-        return [left_out(name, "other", None, "ignored: not market data by its name")]
+        return [left_out(name, "other", None, NOT_BY_NAME)]
     try:
         return [open_table(source, options)]
     except DataError as error:

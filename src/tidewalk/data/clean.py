@@ -23,6 +23,9 @@ empty rows are a column misread or a file half written."""
 FEWEST_MISSING = 20
 """Number of rows without prices below which no share says anything: a back month may have three rows in all."""
 
+FEW_CONFLICTS = 20
+"""Conflicting rows up to which they may be a vendor's corrections; more, and a tenth of all, they are not."""
+
 MAX_VOLUME = 1e17
 """Largest volume of a bar believed: coins of a millionth of a cent trade less, the sentinels of vendors lie above."""
 
@@ -167,10 +170,13 @@ def regular(
         index = int(differs[0])
         example = f"{describe(rows, index - 1, names)} and {describe(rows, index, names)}"
         if handling.on_conflict == "refuse":
-            raise DataError(
-                f"two different bars for one moment: {example} ({len(differs)} such pairs). Keep one source per "
-                "period, or keep the later file's bar with --on-conflict later."
-            )
+            remedy = "Keep one source per period, or keep the later file's bar with --on-conflict later."
+            if len(differs) > max(FEW_CONFLICTS, len(rows.row) // 10):
+                remedy = (
+                    "So many are no corrections: the rows are of two instruments, or their stamps are misread (a clock "
+                    "of 12 hours without AM or PM, a date without its time)."
+                )
+            raise DataError(f"two different bars for one moment: {example} ({len(differs)} such pairs). {remedy}")
         count = len(rows.row)
         rows = _latest(rows, np.unique(rows.stamp_ns[differs]), names, np.asarray(file_end_ns))
         num_conflicting = count - len(rows.row)

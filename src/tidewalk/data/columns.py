@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tidewalk.core.errors import DataError
+
 STAMP_NAMES = (
     *("tsevent", "datetime", "timestamp", "datetimeutc", "timestamputc", "utcdatetime", "utctimestamp", "opentime"),
     *("starttime", "bartime", "gmttime", "localtime", "timeutc", "timegmt", "timeeet", "dt", "date", "dateutc"),
@@ -21,7 +23,7 @@ PRICE_NAMES = {
     "open": ("open", "o", "openprice", "op", "first"),
     "high": ("high", "h", "highprice", "hi", "max"),
     "low": ("low", "l", "lowprice", "lo", "min"),
-    "close": ("close", "c", "closeprice", "last", "lastprice", "cl", "price"),
+    "close": ("close", "c", "closeprice", "last", "lastprice", "latest", "cl", "price"),
 }
 VOLUME_NAMES = (
     *("volume", "vol", "v", "cumvol", "totalvolume", "tradevolume", "volumetraded", "qty", "tickvolume", "tickvol"),
@@ -108,6 +110,13 @@ def lacking(names: Sequence[str]) -> str:
     if "close" in roles and any(plain(name).startswith("adjclose") for name in names):
         reason = f" {ADJUSTED}."
     return f"missing: {', '.join(roles)}.{reason} Needed: {NEEDED}"
+
+
+def several_tickers(tickers: Sequence[str], where: str) -> DataError:
+    """The error for columns of several instruments side by side."""
+    return DataError(
+        f"{where}: columns of several instruments side by side ({', '.join(tickers[:8])}). Write one file for each."
+    )
 
 
 def used(columns: Columns) -> set[int]:

@@ -23,6 +23,7 @@ from tidewalk.data.columns import (
     mapping,
     missing_roles,
     plain,
+    several_tickers,
     used,
 )
 from tidewalk.data.dates import DATE_ORDERS
@@ -38,6 +39,8 @@ from tidewalk.data.text import first_lines, split_line
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 HEADER_LINES = 30
 SAMPLE_LINES = 50
+MIN_COLUMNS = 5
+"""A stamp and four prices."""
 SKIPPED = "-"
 """Word of --columns for a column that is not used."""
 COLUMN_WORDS = (
@@ -175,6 +178,8 @@ def _by_header(lines: Sequence[str], source: Source) -> Layout | None:
             if columns is None:
                 continue
             _refuse_data_before(lines[: number - 1], delimiter, number, source.name)
+            for line_beside in (*lines[max(number - 2, 0) : number - 1], *lines[number : number + 1]):
+                _refuse_side_by_side(split_line(line_beside, delimiter), source.name)
             rows = lines[number : number + SAMPLE_LINES]
             sample = [split_line(text, delimiter) for text in rows if text.strip(f"{delimiter} ")]
             return _completed(Layout(delimiter, number, names, columns, Dialect()), sample, source.name)
@@ -189,6 +194,13 @@ def _refuse_data_before(lines: Sequence[str], delimiter: str, number: int, name:
                 f"{name} row {row}: data before the header in row {number}; two files may have been joined. Remove the "
                 "second header, or split the file."
             )
+
+
+def _refuse_side_by_side(fields: Sequence[str], name: str) -> None:
+    """Refuse the columns of several instruments, which a line of tickers beside the header tells, as yfinance does."""
+    tickers = list(dict.fromkeys(field for field in fields[1:] if field))
+    if plain(fields[0]) == "ticker" and len(tickers) > 1:
+        raise several_tickers(tickers, name)
 
 
 def _completed(layout: Layout, sample: Sequence[tuple[str, ...]], name: str) -> Layout:
@@ -290,16 +302,23 @@ def _dialect_columns(
         names = ("datetime", *names[1:])
     elif lean is not None:
         names = ("time", *names[1:])
-    width = len(sample[0])
     second = next(iter(sample[0][1:2]), "")
-    if "time" in names[1:] and not re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?|\d{3,6}", second):
-        names = tuple(name for name in names if name != "time")
+    choices = [names]
+    if "time" in names[1:]:  # files of days have no time; a price of whole numbers may look like one
+        has_time = re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?|\d{3,6}", second) is not None
+        choices = [names] * has_time + [tuple(name for name in names if name != "time")]
+    if lean is None and not looks_like_stamp(sample[0][0]):
+        return None
+    return next((fitted for choice in choices if (fitted := _fitted(choice, sample)) is not None), None)
+
+
+def _fitted(names: tuple[str, ...], sample: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """Names for all fields of the rows, None where the rows are no bars under them."""
+    width = len(sample[0])
     names = (*names[:width], *[SKIPPED] * (width - len(names)))
     columns = identify(names)
     rows = [row for row in sample if len(row) == width]
-    if columns is None:
-        return None
-    return names if are_bars(rows, columns.price) and (lean is not None or looks_like_stamp(sample[0][0])) else None
+    return names if columns is not None and are_bars(rows, columns.price) else None
 
 
 def _trimmed(fields: tuple[str, ...], width: int) -> tuple[str, ...]:
@@ -321,7 +340,8 @@ def _no_header(lines: Sequence[str], name: str) -> DataError:
             "one out), or the format with --dialect."
         )
     best = min(rows, key=lambda names: len(missing_roles(names)), default=())
-    return DataError(f"{name}: columns found: {_listed(best)}; {lacking(best)}.")
+    remedy = "" if len(best) < MIN_COLUMNS else " Name the columns with --columns if they are there in other words."
+    return DataError(f"{name}: columns found: {_listed(best)}; {lacking(best)}.{remedy}")
 
 
 def _listed(names: Sequence[str]) -> str:

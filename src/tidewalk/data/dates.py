@@ -20,6 +20,8 @@ DATE_ORDERS: Mapping[str, str] = {"mdy": "month/day/year", "dmy": "day/month/yea
 NUMBERS = r"(?P<one>\d{1,2})[-/.](?P<two>\d{1,2})[-/.](?P<three>\d{4}|\d{2})"
 PIVOT = 70
 """Years of two digits from here on lie in the 1900s, as POSIX strptime has it (69 to 99; no bars are from 1969)."""
+MIN_EXCHANGED = 3
+"""Dates that have to fall into place to say that day and month were exchanged."""
 FIRST_YEAR, LAST_YEAR = 1900, 2199
 """Years believed; nanoseconds since 1970 hold somewhat more, and far beyond them they run over."""
 
@@ -80,9 +82,11 @@ def settle_order(runs: DateRuns, where: str, known: str | None) -> tuple[str, tu
         () if runs.long_year.all() else (Finding("dialect", f"years have two digits: {PIVOT} and more are 19.."),)
     )
     if known is not None:
+        _refuse_half_exchanged(runs, where, known)
         return known, findings
     possible = possible_orders(runs)
     if len(possible) == 1:
+        _refuse_half_exchanged(runs, where, possible[0])
         return possible[0], (*findings, Finding("dialect", f"dates are {DATE_ORDERS[possible[0]]}"))
     if not possible:
         raise _mixed(runs, where)
@@ -95,6 +99,26 @@ def settle_order(runs: DateRuns, where: str, known: str | None) -> tuple[str, tu
         f"{where} row {runs.row[0]}: {shown(runs, 0)} may be {meanings} and no date in the file settles it. "
         f"Say it with --date-order {' or --date-order '.join(possible)}."
     )
+
+
+def _refuse_half_exchanged(runs: DateRuns, where: str, order: str) -> None:
+    """Refuse dates in which day and month have changed places wherever both may be a month.
+
+    A spreadsheet does this to day/month/year where it expects month/day/year, and leaves 31/01/2024 as it is.
+    """
+    other = {"mdy": "dmy", "dmy": "mdy"}.get(order)
+    days, _ = in_order(runs, order)
+    if other is None or _runs_one_way(days):
+        return
+    exchanged, exists = in_order(runs, other)
+    differs = np.flatnonzero(exists & (exchanged != days))
+    if len(differs) >= MIN_EXCHANGED and _runs_one_way(np.where(exists, exchanged, days)):
+        index = int(differs[0])
+        raise DataError(
+            f"{where} row {runs.row[index]}: {shown(runs, index)} is {DATE_ORDERS[other]} and other dates are "
+            f"{DATE_ORDERS[order]}: only so are the rows in time order. A spreadsheet may have exchanged day and month "
+            "where it could. Export the file again, with dates as YYYY-MM-DD."
+        )
 
 
 def in_order(runs: DateRuns, order: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

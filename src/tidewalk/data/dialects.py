@@ -115,7 +115,10 @@ def by_names(names: Sequence[str], columns: Columns, sample: Sequence[Sequence[s
     stamp = "" if columns.stamp is None else plain(names[columns.stamp])
     tests = {
         "databento": is_databento(names),
-        "barchart": {"symbol", "last", "change"} <= known or "tradingday" in known or {"last", "openint"} <= known,
+        "barchart": {"symbol", "last", "change"} <= known
+        or "tradingday" in known
+        or {"last", "openint"} <= known
+        or {"latest", "change"} <= known,
         "sierrachart": bool({"#oftrades", "numberoftrades"} & known),
         "ibkr": {"average", "barcount"} <= known,
         "tradingview": list(names[:5]) == ["time", "open", "high", "low", "close"],

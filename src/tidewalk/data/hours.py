@@ -28,11 +28,13 @@ OPENING = (8 * 60 + 30, 9 * 60)
 BEFORE_OPENING = (8 * 60, 8 * 60 + 30)
 BREAK = (16 * 60 + 20, 16 * 60 + 55)  # the close was 16:15 until September 2015
 AROUND_BREAK = ((15 * 60, 16 * 60), (17 * 60 + 5, 18 * 60))
+LONG_BREAK, AROUND_LONG_BREAK = (16 * 60, 17 * 60), ((15 * 60, 16 * 60), (17 * 60, 18 * 60))
+"""The same for bars longer than `MAX_SHORT_NS`, which show no more than the hour that lacks them."""
 MIN_JUMP_VOLUME, MIN_JUMP_RANGE = 1.6, 1.2
 MAX_BREAK_DENSITY = 0.05
-MIN_SIDE_DENSITY = 0.3
+MIN_SIDE_DENSITY, MIN_LONG_SIDE = 0.3, 0.7
 MIN_DAYS, MIN_BARS, MAX_BARS = 3, 300, 200_000
-MAX_INTERVAL_NS = 15 * MINUTE_NS
+MAX_SHORT_NS, MAX_INTERVAL_NS = 15 * MINUTE_NS, 60 * MINUTE_NS
 
 BREAK_NS = 45 * MINUTE_NS
 MIN_BREAKS = 4
@@ -104,10 +106,11 @@ def fit_of(wall_ns: NDArray[np.int64], weight: NDArray[np.float64], interval_ns:
         return None
     shift = int(np.median(wall_ns - local_ns)) // MINUTE_NS
     jump, day_only = _jump(day, minute, weight, interval_ns)
-    side = min(_density(minute, span, num_days) for span in AROUND_BREAK)
+    is_long = (interval_ns or 0) > MAX_SHORT_NS
+    side = min(_density(minute, span, num_days) for span in (AROUND_LONG_BREAK if is_long else AROUND_BREAK))
     mean = len(minute) / (1440 * num_days)
-    empty = _density(minute, BREAK, num_days)
-    has_break = side >= MIN_SIDE_DENSITY * mean and empty <= MAX_BREAK_DENSITY * mean
+    empty = _density(minute, LONG_BREAK if is_long else BREAK, num_days)
+    has_break = side >= (MIN_LONG_SIDE if is_long else MIN_SIDE_DENSITY) * mean and empty <= MAX_BREAK_DENSITY * mean
     if interval_ns is None:  # few bars are made in a quiet evening
         has_break = empty <= MAX_BREAK_DENSITY * side
     return Fit(zone, jump, has_break, day_only, _time(OPENING[0] + shift), _time(16 * 60 + shift))

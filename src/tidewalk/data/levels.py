@@ -80,6 +80,9 @@ Drawn at half to twice the lowest and highest yearly level of the era, as public
 ADJUSTED = re.compile(r"unadj|(^|_)raw_?close|is_?roll|roll_?date|adj(ust(ment)?)?_?(factor|offset|ratio)|back_?adj")
 """Column names of files whose prices were shifted or scaled at rolls, but for "Adj Close", which stock exports have."""
 
+MIN_PRICES_IN_32NDS = 12
+"""Different prices whose decimals all look like 32nds, from which on this is no chance."""
+
 SCALES = tuple(10**power for power in range(1, 10))
 
 
@@ -116,10 +119,11 @@ def level_findings(root: str, tables: Sequence[BarTable]) -> list[Finding]:
 
     Raises:
         DataError: a power of ten brings the level into range, and the prices lie on the tick grid of that scale and
-            not of their own: they are written at a wrong scale.
+            not of their own: they are written at a wrong scale. Or the decimals of all prices are 32nds.
     """
     doubtful = []
     for table in tables:
+        _refuse_32nds(root, table)
         first, last = table.ts_ns[[0, -1]].astype("datetime64[ns]").astype("datetime64[Y]").astype(np.int64)
         starts_ns = np.arange(first, last + 2).astype("datetime64[Y]").astype("datetime64[ns]").astype(np.int64)
         edges = np.searchsorted(table.ts_ns, starts_ns).tolist()
@@ -160,6 +164,22 @@ def _refuse_scale(root: str, table: BarTable, median: float, year: int, believed
             f"{table.contract}: prices are {what}: the median close in {year} is {median:g}, where {root} was between "
             f"{low:g} and {high:g} ({true:g} would fit, and its tick grid does too). Correct the prices of the "
             "file, or name what it holds with --symbol."
+        )
+
+
+def _refuse_32nds(root: str, table: BarTable) -> None:
+    """Refuse prices of notes and bonds whose decimals are 32nds: 110.165 for 110 and 16.5/32."""
+    if root not in KNOWN_ROOTS or spec_for(root).group != "rates" or (E9 // 32) % spec_for(root).tick_e9:
+        return
+    price_e9 = np.unique(np.stack([getattr(table, name) for name in PRICE_COLUMNS]))
+    thousandths, rest = np.divmod(price_e9 % E9, E9 // 1000)
+    is_fraction = (rest == 0) & (thousandths // 10 < 32) & np.isin(thousandths % 10, (0, 2, 5, 7))
+    if len(price_e9) >= MIN_PRICES_IN_32NDS and is_fraction.all() and (price_e9 % spec_for(root).tick_e9).any():
+        shown = price_e9[int(np.argmax(price_e9 % spec_for(root).tick_e9 != 0))]
+        raise DataError(
+            f"{table.contract}: prices such as {shown / E9:g} are not on the tick of {root}, and the decimals of all "
+            f"{len(price_e9)} different prices may be 32nds ({shown / E9:g} for {int(shown // E9)} and "
+            f"{int(shown % E9) / 1e7:g}/32). Write prices as decimals."
         )
 
 

@@ -23,7 +23,7 @@ from tidewalk.data.quality import Finding, in_file, ordered
 from tidewalk.data.roles import PRIMARY_SCHEMAS
 from tidewalk.data.roll_weeks import has_roll_weeks
 from tidewalk.data.rows import spacings_ns, spoken
-from tidewalk.data.symbols import COMBINATION, EPOCH
+from tidewalk.data.symbols import COMBINATION, CONTINUOUS, EPOCH
 from tidewalk.data.zones import check_zone
 
 BAR_LABELS = ("open", "close")
@@ -291,7 +291,9 @@ def _series_findings(symbol: str, picked: Picked, built: Assembled, form: BarFor
         root = root_of(symbol)
         if root in KNOWN_ROOTS and has_roll_weeks(spec_for(root)):
             text += " (--break-roll-weeks leaves out the moves that may hide one)"
-        found.append(Finding("rolls-invisible", text, is_warning=True))
+        # A share or a coin has no rolls; vendors mark their own series of futures as in ES=F, ES1! and @ES.
+        is_future = root in KNOWN_ROOTS or CONTINUOUS.fullmatch(symbol) or any(mark in symbol for mark in "=!@#")
+        found.append(Finding("rolls-invisible", text, is_warning=bool(is_future)))
     if form.has_volume and not any(table.volume.any() for table in built.tables):
         text = "volume is 0 in every bar: the source knows no volume, or is an index and not a future"
         found.append(Finding("zero-volume", text, is_warning=True))

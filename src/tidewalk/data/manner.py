@@ -64,7 +64,7 @@ def find_manner(
         if len(frame.columns):
             break
     if not read or not len(read[-1].columns):
-        raise DataError(f"{where}: a header and no rows.")
+        raise DataError(f"{where}: a header and no rows. Export it again, or remove it.")
     first = read[-1].columns
     price = [first[str(position)] for position in columns.price]
     is_text = all(column.dtype == pl.String for column in price)

@@ -25,6 +25,10 @@ The decimal is read with relative error 2^-53 and multiplied with another: |erro
 DECIMAL_POINT = r"^[+-]?(?:(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?$"
 DECIMAL_COMMA = r"^[+-]?(?:(?:[1-9]\d{0,2}(?:\.\d{3})+|\d+)(?:,\d*)?|,\d+)(?:[eE][+-]?\d+)?$"
 BLANK_THOUSANDS = r"^[+-]?\d{1,3}(?:[ \u00a0\u202f']\d{3})+(?:[.,]\d*)?$"
+IN_32NDS = r"^[+-]?\d{1,3}'(?:[0-2]\d|3[01])[0257]$"
+FRACTION = re.compile(r"[+-]?\d{1,3}(?:['-]\d{2}[\d+]?(?:\.\d+)?| \d+/\d+)")
+"""Prices of notes and bonds: 110'16 and 110-16 are 110 and 16/32, 110'165 and 110-16+ half a 32nd more."""
+IN_FRACTIONS = "Prices in 32nds, such as 110'16, are not read: write them as decimals, 110.5."
 THREE_DIGITS = r",(\d{3})\b"
 RAW_FLOOR = 10**7
 """Prices in units of 1e-9 lie above it (0.01), prices that happen to be whole below."""
@@ -97,7 +101,8 @@ def _volume_number(text: pl.Series, decimal: str) -> pl.Series:
     factor = text.str.to_uppercase().str.extract(r"([KMB])$").replace_strict(SUFFIXES, default=1.0)
     # Three digits after a comma are thousands: no volume is given to a thousandth.
     bare = text.str.strip_chars_end("kKmMbB ").str.replace_all(THREE_DIGITS, "$1")
-    return _with_point(bare, decimal).cast(pl.Float64, strict=False) * factor.cast(pl.Float64)
+    number = _with_point(bare, decimal).cast(pl.Float64, strict=False) * factor.cast(pl.Float64)
+    return number.round(3).zip_with(factor > 1.0, number)  # 16.156 times 1000 is not 16156 in binary
 
 
 def possible_decimals(columns: Sequence[pl.Series]) -> tuple[frozenset[str], str | None]:
@@ -140,6 +145,10 @@ def _with_point(column: pl.Series, decimal: str) -> pl.Series:
     """Texts with "." as decimal point and no thousands separators; those that do not fit the mark as they are."""
     if column.str.contains(r"\d[ \u00a0\u202f']\d").any():
         parted = column.str.contains(BLANK_THOUSANDS).fill_null(value=False)
+        # 110'165 is 110 and 16.5/32, or a Swiss 110 thousand: where all may be the one, none is taken for the other.
+        with_mark = column.filter(column.str.contains("'", literal=True).fill_null(value=False))
+        if len(with_mark) and with_mark.str.contains(IN_32NDS).all():
+            parted = parted & ~column.str.contains("'", literal=True).fill_null(value=False)
         column = column.str.replace_all(r"[ \u00a0\u202f']", "").zip_with(parted, column)
     if decimal == ".":
         if not column.str.contains(",", literal=True).any():

@@ -11,6 +11,7 @@ from tidewalk.data.catalog import Catalog, DbnFile, catalogue
 from tidewalk.data.dbn import record_chunks
 from tidewalk.data.dbn_header import END_OF_TIME_NS
 from tidewalk.data.dbn_header import spans as dbn_spans
+from tidewalk.data.file_names import known_contract
 from tidewalk.data.folder import is_side_file, listing
 from tidewalk.data.quality import Finding
 from tidewalk.data.rows import LabelSpan
@@ -108,6 +109,8 @@ def _of_dbn(file: DbnFile) -> FileOverview:
 
 
 def _of_table(header: Header) -> FileOverview:
+    if not header.has_symbols:
+        header = replace(header, contract=known_contract(header.source.name))
     try:
         parsed = parse_table(header)
     except TidewalkError as error:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import polars as pl
 
 from tidewalk.core.errors import DataError
-from tidewalk.data.columns import NEEDED, Columns, identify, lacking, used
+from tidewalk.data.columns import NEEDED, Columns, identify, lacking, several_tickers, used
 from tidewalk.data.dialects import Dialect, by_names
 from tidewalk.data.source import Source, read_all
 from tidewalk.data.stamps import stamp_share
 
+TWO_LEVELS = re.compile(r"\('([^']*)', '([^']*)'\)")
 MAX_ROWS = 1_000_000_000
 STREAM_MARK = b"\xff\xff\xff\xff"
 """First bytes of the Arrow stream format, which has no magic: the continuation mark before a message's length."""
@@ -37,7 +39,8 @@ def read_schema(source: Source) -> Schema:
     """
     with _damage_told(source):
         types = _scan(source).collect_schema()
-    names = tuple(types)
+    stored = tuple(types)
+    names = _one_level(stored, source.name)
     columns = identify(names)
     found = ", ".join(names[:16]) or "none"
     if columns is None:
@@ -47,7 +50,7 @@ def read_schema(source: Source) -> Schema:
     if columns.stamp is None:
         raise DataError(f"{source.name}: no time column among {found}. Needed: {NEEDED}.")
     for position in sorted(used(columns)):
-        _refuse_type(source, names[position], types[names[position]], is_price=position in columns.price)
+        _refuse_type(source, stored[position], types[stored[position]], is_price=position in columns.price)
     return Schema(names, columns, by_names(names, columns))
 
 
@@ -58,14 +61,32 @@ def read_columns(source: Source, schema: Schema) -> pl.DataFrame:
         DataError: damaged file, or more than `MAX_ROWS` rows.
     """
     positions = sorted(used(schema.columns))
-    wanted = [schema.names[position] for position in positions]
     with _damage_told(source):
         scan = _scan(source)
+        stored = scan.collect_schema().names()
+        wanted = [stored[position] for position in positions]
         count = scan.select(pl.len()).collect().item()
         if count > MAX_ROWS:
             raise DataError(f"{source.name}: {count:,} rows; at most {MAX_ROWS:,} are read. Split the file.")
         frame = scan.select(wanted).collect()
     return frame.rename(dict(zip(wanted, map(str, positions), strict=True)))
+
+
+def _one_level(names: tuple[str, ...], where: str) -> tuple[str, ...]:
+    """Names of columns in one level; pandas stores those of yfinance in two, as "('Open', 'ES=F')".
+
+    Raises:
+        DataError: the columns of several instruments.
+    """
+    pairs = [TWO_LEVELS.fullmatch(name) for name in names]
+    for level, other in ((1, 2), (2, 1)):
+        flat = tuple(pair[level] if pair else name for pair, name in zip(pairs, names, strict=True))
+        if any(pairs) and identify(flat) is not None:
+            tickers = list(dict.fromkeys(pair[other] for pair in pairs if pair and pair[other]))
+            if len(tickers) > 1:
+                raise several_tickers(tickers, where)
+            return flat
+    return names
 
 
 def _scan(source: Source) -> pl.LazyFrame:

@@ -1,9 +1,9 @@
 """Which of the files hold the symbol, and what each of them gives.
 
 If both DBN files and tables (CSV, Parquet, Feather) hold the symbol the request is refused, for the same bars may come
-twice; if only one kind does, the other is left out with a note. Tables with a symbol column are chosen by it. A table
-without one is what the user says it is: alone in the directory it is taken at their word, among others its file name
-must hold the symbol or its root as a word.
+twice; if only one kind does, the other is left out with a note. Tables with a symbol column are chosen by it, those
+without one by the contract in their file name, such as `ESH24.txt`. A table with neither is what the user says it is:
+alone in the directory it is taken at their word, among others its file name must hold the symbol or its root as a word.
 """
 
 import re
@@ -28,6 +28,7 @@ from tidewalk.data.definitions import DefinitionBook
 from tidewalk.data.event_bars import event_bars
 from tidewalk.data.event_files import reached_ns
 from tidewalk.data.extras import read_definitions
+from tidewalk.data.file_names import with_contracts, within_life
 from tidewalk.data.quality import Finding
 from tidewalk.data.quotes import SAMPLED_SCHEMAS
 from tidewalk.data.roles import Roles, assign, mappings_of
@@ -108,10 +109,11 @@ def pick(request: Request, found: Catalog) -> Picked:
         DataError: no file holds it, files of two kinds do, or it is open which files are meant.
     """
     roles = assign(found.dbn, request.schema, request.bars)
+    found, by_name = with_contracts(found, root_of(request.symbol))
     everything = found
     if request.schema not in (None, *INTERVAL_NS_BY_SCHEMA) and roles.primary:
         found = replace(found, tables=(), unreadable={})  # a table holds bars, so it is not what was asked for
-    parsed = [parse_table(header) for header in found.tables if header.has_symbols]
+    parsed = [within_life(parse_table(header)) for header in found.tables if header.has_symbols]
     labels = {span.label for span in (*_all_dbn_spans(roles.primary), *_all_table_spans(parsed))}
     book, findings = read_definitions(
         roles.definitions, labels, root_of(request.symbol), allow_truncated=request.allow_truncated
@@ -119,8 +121,8 @@ def pick(request: Request, found: Catalog) -> Picked:
     has_ids = any(table.header.columns.instrument_id is not None for table in parsed)
     column_choice = choose(request.symbol, _all_table_spans(parsed), vendor_ids=has_ids, roots=book.roots)
     if roles.schema in SAMPLED_SCHEMAS and request.schema is None:
-        by_name = column_choice is None and _by_file_name(request.symbol, found, alone=True)
-        roles = replace(roles, schema=None, primary=()) if column_choice or by_name else roles  # quotes are no rival
+        is_named = column_choice is None and _by_file_name(request.symbol, found, alone=True)
+        roles = replace(roles, schema=None, primary=()) if column_choice or is_named else roles  # quotes are no rival
     dbn_choice = choose(request.symbol, _all_dbn_spans(roles.primary), vendor_ids=True, roots=book.roots)
     named = _by_file_name(request.symbol, found, alone=dbn_choice is None and column_choice is None)
     dbn_held = [file for file in roles.primary if dbn_choice and _holds(dbn_spans(file.header), dbn_choice)]
@@ -134,6 +136,7 @@ def pick(request: Request, found: Catalog) -> Picked:
     elif column_choice is not None:
         choice = column_choice
         used = _read_tables(request, parsed_held, column_choice)
+        how = by_name
     elif named:
         choice = Choice("single", (request.symbol,), None, _word_of_the_user(request.symbol, named))
         used = _read_tables(request, [parse_table(header) for header in named], choice)
@@ -161,9 +164,11 @@ def _refuse_several_kinds(
     sources = [[file.source for file in group] for group in (dbn, by_column, by_name)]
     if sum(map(bool, sources)) > 1:
         names = ", ".join(source.name for group in sources for source in group[:4])
+        contracts = any(header.contract for header in by_column) and not symbol.endswith(".FUT") and by_name
+        other = f", or ask for {root_of(symbol)}.FUT to use the contracts" if contracts else ""
         raise DataError(
             f"--symbol {symbol}: held by files of different kinds: {names}. The same bars may come twice; point "
-            "--data-dir at one file, or at a directory with one kind."
+            f"--data-dir at one file, or at a directory with one kind{other}."
         )
 
 
@@ -231,9 +236,9 @@ def _told_by_ids(choice: Choice, used: Sequence[UsedFile]) -> Choice:
     listed = ", ".join(map(str, instruments[:4])) + (", ..." if len(instruments) > 4 else "")
     hint = "" if is_series else f", or ask for {root_of(symbol)}.c.0 if this is the vendor's continuous series"
     raise DataError(
-        f"{used[0].name}: rows of {len(instruments)} instruments (instrument_id {listed}) and no column that says which "
-        "contracts they are, so they would be taken for one price. Download the file with symbols (Databento: "
-        f"map_symbols), or as DBN, which has them in its header{hint}."
+        f"{used[0].name}: rows of {len(instruments)} instruments (instrument_id {listed}) and no column that names "
+        "their contracts, so they cannot be told apart. Download the file with symbols (Databento: map_symbols), or "
+        f"as DBN, which has them in its header{hint}."
     )
 
 

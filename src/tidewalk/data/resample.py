@@ -9,6 +9,7 @@ from tidewalk.core.errors import DataError
 from tidewalk.data.bar_rule import BarRule, close_ns, grid
 from tidewalk.data.bars import E9, BarTable
 from tidewalk.data.quality import Finding
+from tidewalk.data.rows import spoken
 from tidewalk.data.ticks import starts
 
 
@@ -53,7 +54,7 @@ def resample(
     first_ns = min(int(table.ts_ns[0]) for table in tables)
     lacking_ns = first_ns - min(int(table.ts_ns[0]) for table in kept)
     if lacking_ns > 0:
-        text = f"first bars of {rule.text} begin {lacking_ns / (60 * E9):g} minutes before the data do, and lack that part"
+        text = f"first bars of {rule.text} begin {spoken(lacking_ns)} before the data do, and lack that part"
         findings.append(Finding("partial-end", text))
     return kept, tuple(findings)
 

@@ -27,8 +27,6 @@ from tidewalk.data.terms import NEVER, Terms, date_of
 RULES = ("volume", "open-interest", "calendar:N", "table:FILE")
 """Roll rules understood here."""
 
-REACH = 2
-"""Usual delivery months after the front that are expected to follow it (gold goes from August to December)."""
 PATIENCE = 3
 """Sessions in a row that an unexpected crossing, or absence, of a contract must last before it is believed."""
 NORMAL_SESSIONS = 5
@@ -120,7 +118,7 @@ def choose_by_activity(name: str, score: NDArray[np.float64], activity: Activity
 
     The front is left for the usual delivery month of later expiry with the highest score, if that is strictly above the
     front's own; the nearer expiry wins a tie. An unexpected crossing counts when it has lasted `PATIENCE` sessions, for
-    one busy day of a far contract, or one wrong count, is no migration. Expected is one of the next `REACH` usual
+    one busy day of a far contract, or one wrong count, is no migration. Expected is one of the next `Terms.reach` usual
     months, in the season before the front's last safe day or when the front trades less than half of its usual.
 
     Args:
@@ -140,7 +138,7 @@ def choose_by_activity(name: str, score: NDArray[np.float64], activity: Activity
         in_season = (
             terms.safe_day[current] - activity.session_day[s] <= terms.season_days or not terms.is_scheduled[current]
         )
-        expected = terms.place[crossed] <= terms.place[current] + REACH
+        expected = terms.place[crossed] <= terms.place[current] + terms.reach
         believed = crossed[lasted | (expected & (in_season or _lost_trading(activity, current, s)))]
         return int(believed[np.argmax(score[believed, s])]) if believed.size else None
 
@@ -224,7 +222,7 @@ def _heir(current: int, can_hold: NDArray[np.bool_], terms: Terms, score: NDArra
     """Contract that follows a front which has to be left: of the next usual months with bars, the one that leads."""
     later = current + 1 + np.flatnonzero(can_hold[current + 1 :])
     usual = later[terms.is_usual[later]]
-    near = usual[terms.place[usual] <= terms.place[current] + REACH]
+    near = usual[terms.place[usual] <= terms.place[current] + terms.reach]
     if near.size:
         return int(near[np.argmax(np.nan_to_num(score[near], nan=-1.0))])
     return next((int(some[0]) for some in (usual, later) if some.size), None)

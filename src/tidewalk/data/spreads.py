@@ -17,6 +17,10 @@ from tidewalk.data.quality import Finding
 from tidewalk.data.sessions import session_columns
 
 NONE_NS = -(2**63)
+WIDE_SHARE = 0.05
+"""Share of the price that no spread of a traded future reaches."""
+WARN_WIDE_SHARE = 0.01
+"""Share of such spreads above which costs taken from them mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -130,4 +134,12 @@ def with_spreads(
         text += f"; {carried} bars take the last one of an earlier session, {later} before any quote the first one"
     if with_any < total:
         text += f"; {total - with_any} bars are of contracts without quotes"
-    return joined, Finding("spread", text, own, is_warning=2 * own < total)
+    wide = sum(
+        int((spread.spread_e9 > WIDE_SHARE * np.abs(table.open_e9)).sum())
+        for table, spread in zip(tables, spreads, strict=True)
+        if spread is not None
+    )
+    is_wide = wide > WARN_WIDE_SHARE * with_any
+    if is_wide:
+        text += f"; {wide} spreads are wider than {WIDE_SHARE:.0%} of the price, as of quotes nobody meant to fill"
+    return joined, Finding("spread", text, own, is_warning=is_wide or 2 * own < total)

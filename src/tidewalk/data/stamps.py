@@ -4,6 +4,7 @@ The form of the stamps is found once per file, from the first rows, and every ro
 machine's own time zone.
 """
 
+import datetime
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ FORMS = {
     "epoch": EPOCH,
     "numbers": "^" + NUMBERS + _TAIL,
     "month name": rf"^{_MONTH}\.?[ -](?P<day>\d{{1,2}}),?[ -]\s*(?P<year>\d{{4}})" + _TAIL,
-    "day and month name": rf"^(?P<day>\d{{1,2}})[ -]{_MONTH}\.?,?[ -](?P<year>\d{{4}})" + _TAIL,
+    "day and month name": rf"^(?P<day>\d{{1,2}})[ -]{_MONTH}\.?,?[ -](?P<year>\d{{4}}|\d{{2}})" + _TAIL,
 }
 ZONE_TAIL = r"^(?P<stamp>.*\d)\s*\[?(?P<zone>[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+|[A-Z]{2,5})\]?$"
 NO_ZONES = ("UTC", "GMT", "AM", "PM")
@@ -114,7 +115,9 @@ def parse_stamps(column: pl.Series, time: pl.Series | None, where: str, order: s
         DataError: a form that is not known, day and month that cannot be told apart, or offsets in some rows only.
     """
     if isinstance(column.dtype, pl.Datetime):
-        return _typed(column)
+        if time is None or (column.dt.time() != datetime.time()).any():
+            return _typed(column)
+        column = column.dt.date()  # the day, as pandas stores it beside a time of day
     if column.dtype == pl.Date and time is None:
         return Stamps(int64(column.cast(pl.Int64)) * DAY_NS, present(column), "date")
     text = stamp_text(column, time)
@@ -249,7 +252,9 @@ def _joined(date: pl.Series, time: pl.Series) -> pl.Series:
         return (date.cast(pl.Float64, strict=False) + time.cast(pl.Float64, strict=False)).cast(pl.String)
     digits = time.str.contains(r"^\d{1,6}$").fill_null(value=False)
     if digits.any():
-        long = digits & (time.str.len_bytes() > 4).fill_null(value=False)
+        long = (time.str.len_bytes() > 4).fill_null(value=False)
+        # One form per file: 500 between times of six digits is 00:05:00.
+        long = digits & (long if not (digits & long).any() else True)
         short_clock = time.str.zfill(4).str.replace(r"^(\d{2})(\d{2})$", "$1:$2")
         long_clock = time.str.zfill(6).str.replace(r"^(\d{2})(\d{2})(\d{2})$", "$1:$2:$3")
         time = long_clock.zip_with(long, short_clock.zip_with(digits, time))
@@ -283,7 +288,8 @@ def _calendar(text: pl.Series, form: StampForm, where: str) -> Stamps:
         year, month, day = full_year(by_letter["y"], long_year), by_letter["m"], by_letter["d"]
         is_date = present(parts["three"])
     else:
-        year, day = number(parts["year"]), number(parts["day"])
+        long_year = (parts["year"].str.len_bytes() == 4).fill_null(value=False).to_numpy()
+        year, day = full_year(number(parts["year"]), long_year), number(parts["day"])
         month = _month_number(parts["name"]) if "name" in parts else number(parts["month"])
         is_date = present(parts["year"])
     days, valid = days_since_1970(year, month, day)

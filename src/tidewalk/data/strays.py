@@ -23,8 +23,8 @@ day has a seventh of its bars on each."""
 MISPRINT_SHARE, DAILY_MISPRINT_SHARE = 0.2, 0.5
 """Share of the price, for bars shorter than a day and for others, by which a misprint is off. The index futures came
 back by 5 % within minutes in May 2010; crude oil by more than its price, in days, in April 2020."""
-AROUND = 5
-"""Bars on either side with whose median a price is compared, so that two misprints in a row are told as well."""
+MAX_RUN = 3
+"""Most bars in a row taken for misprints; a market may really go elsewhere and come back, but not at once."""
 
 
 def stray_prints(rows: Rows, interval_ns: int | None, rule: str) -> NDArray[np.bool_]:
@@ -96,7 +96,9 @@ def _sigma(sizes: NDArray[np.float64]) -> float:
 
 
 def misprints(rows: Rows, interval_ns: int | None) -> NDArray[np.bool_]:
-    """Which bars have a price far above or far below both the bars before and the bars after, bool [N].
+    """Which bars have a price far above or far below both the bar before and the bar after, bool [N].
+
+    Also up to `MAX_RUN` bars in a row that are so from the bars around them.
 
     Args:
         rows: bars in time order.
@@ -111,15 +113,13 @@ def misprints(rows: Rows, interval_ns: int | None) -> NDArray[np.bool_]:
     before_e9 = rows.close_e9[:-1]
     jump_e9 = np.maximum(rows.high_e9[1:] - before_e9, before_e9 - rows.low_e9[1:])
     jumps = np.flatnonzero(jump_e9 > share * np.maximum(np.abs(before_e9), least_e9)) + 1
-    at = np.unique(np.concatenate([jumps, jumps + 1]))
-    at = at[at < len(found) - 1]
-    if not len(at):
-        return found
-    steps = np.arange(1, AROUND + 1)
-    earlier_e9 = np.median(rows.close_e9[np.maximum(at[:, None] - steps, 0)], axis=1)
-    later_e9 = np.median(rows.close_e9[np.minimum(at[:, None] + steps, len(found) - 1)], axis=1)
-    above_e9 = rows.high_e9[at] - np.maximum(earlier_e9, later_e9)
-    below_e9 = np.minimum(earlier_e9, later_e9) - rows.low_e9[at]
-    level_e9 = np.maximum(np.minimum(np.abs(earlier_e9), np.abs(later_e9)), least_e9)
-    found[at] = np.maximum(above_e9, below_e9) > share * level_e9
+    for length in range(1, MAX_RUN + 1):
+        first = jumps[jumps + length < len(found)]
+        run = first[:, None] + np.arange(length)
+        around_e9 = np.stack([rows.close_e9[first - 1], rows.open_e9[first + length]])
+        # Of one bar the extremes tell, of several the whole of each: else the way to a true extreme would count.
+        top_e9 = rows.high_e9[first] if length == 1 else rows.low_e9[run].min(axis=1)
+        bottom_e9 = rows.low_e9[first] if length == 1 else rows.high_e9[run].max(axis=1)
+        off_e9 = np.maximum(top_e9 - around_e9.max(axis=0), around_e9.min(axis=0) - bottom_e9)
+        found[run[off_e9 > share * np.maximum(np.abs(around_e9).min(axis=0), least_e9)]] = True
     return found

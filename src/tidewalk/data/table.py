@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from tidewalk.core.errors import DataError
 from tidewalk.data import scid
 from tidewalk.data.bars import UNDEF_PRICE_E9
-from tidewalk.data.columns import Columns, is_databento, mapping
+from tidewalk.data.columns import PRICE_NAMES, VOLUME_NAMES, Columns, is_databento, mapping, plain
 from tidewalk.data.csv import NO_OPTIONS, Layout, TextOptions, sniff
 from tidewalk.data.dbn_layouts import INTERVAL_NS_BY_SCHEMA, RTYPE_BY_SCHEMA
 from tidewalk.data.dialects import Dialect
 from tidewalk.data.frames import TextFrame, text_frames
 from tidewalk.data.levels import adjusted_columns
 from tidewalk.data.manner import Manner, find_manner, stamps_of
-from tidewalk.data.numbers import price_columns, texts, volume_column
+from tidewalk.data.numbers import FRACTION, IN_FRACTIONS, price_columns, texts, volume_column
 from tidewalk.data.parquet import Schema, read_columns, read_schema
 from tidewalk.data.quality import Finding
 from tidewalk.data.rows import DAY_NS, LabelSpan, Rows, prices, take
@@ -44,16 +44,18 @@ class Header:
     columns: Columns
     dialect: Dialect
     layout: Layout | Schema
+    contract: str | None = None  # that the name of the file says
 
     @property
     def has_symbols(self) -> bool:
-        """Whether the file says of what its bars are, in a column or, for LEAN, in its name."""
+        """Whether the file says of what its bars are, in a column or in its name."""
         return self.columns.symbol is not None or self.label is not None
 
     @property
     def label(self) -> str | None:
         """Symbol of all rows as the name of the file says it, None where it does not."""
-        return self.layout.lean.label if isinstance(self.layout, Layout) and self.layout.lean else None
+        lean = self.layout.lean if isinstance(self.layout, Layout) else None
+        return lean.label if lean else self.contract
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,7 @@ def _part(text: TextFrame, header: Header, manner: Manner) -> tuple[Part, Rows]:
     _refuse_unreadable(text, header, stamps, priced, garbage)
     volume, num_no_volume = _volume(text, header, stamps.valid, manner.decimal)
     blank, no_bars = _no_bars(frame, columns, stamps.valid, garbage)
+    _refuse_other_header(text, header, no_bars)
     valid = stamps.valid
     rows = Rows(
         *(column[valid] for column in (stamps.ns, *prices_e9)),
@@ -236,11 +239,16 @@ def _refuse_unreadable(
     where, columns, frame = header.source.name, header.columns, text.columns
     for index in np.flatnonzero(~stamps.valid & priced)[:1].tolist():
         shown = _shown(frame, columns, index)
-        raise DataError(f"{where} row {text.first_row + index}: {shown!r} is no stamp of the form of the other rows.")
-    for index in np.flatnonzero(stamps.valid & garbage)[:1].tolist():
-        shown = ", ".join(repr(str(frame[str(position)][index])) for position in columns.price)
         raise DataError(
-            f"{where} row {text.first_row + index}: open, high, low, close are {shown}; not all of them are numbers."
+            f"{where} row {text.first_row + index}: {shown!r} is no stamp of the form of the other rows. "
+            "Correct or remove the line."
+        )
+    for index in np.flatnonzero(stamps.valid & garbage)[:1].tolist():
+        values = [str(frame[str(position)][index]) for position in columns.price]
+        remedy = IN_FRACTIONS if any(FRACTION.fullmatch(value.strip()) for value in values) else "Correct the line."
+        shown = ", ".join(map(repr, values))
+        raise DataError(
+            f"{where} row {text.first_row + index}: open, high, low, close are {shown}; not all are numbers. {remedy}"
         )
 
 
@@ -262,6 +270,21 @@ def _no_bars(
     return int(blank.sum()), np.flatnonzero(~valid & ~blank)
 
 
+def _refuse_other_header(text: TextFrame, header: Header, no_bars: NDArray[np.int64]) -> None:
+    """Refuse a header further down, as in joined files, whose columns stand elsewhere than those of the first."""
+    wanted = dict(zip(header.columns.price, PRICE_NAMES.values(), strict=True))
+    wanted |= dict.fromkeys(header.columns.volume[:1], (*VOLUME_NAMES, "up"))
+    for index in no_bars.tolist():
+        words = {position: plain(str(text.columns[str(position)][index])) for position in wanted}
+        known = sum(any(word in names for names in wanted.values()) for word in words.values())
+        if known > 2 and any(word not in wanted[position] for position, word in words.items()):
+            found, stood = ", ".join(words.values()), ", ".join(header.names[position] for position in words)
+            raise DataError(
+                f"{header.source.name} row {text.first_row + index}: a second header, {found} where {stood} stood: two "
+                "files were joined. Split them."
+            )
+
+
 def _volume(text: TextFrame, header: Header, valid: NDArray[np.bool_], decimal: str) -> tuple[NDArray[np.float64], int]:
     """Volume of the valid rows, and the number of those without one."""
     if not header.columns.volume:
@@ -271,7 +294,7 @@ def _volume(text: TextFrame, header: Header, valid: NDArray[np.bool_], decimal: 
     for index in np.flatnonzero(garbage)[:1].tolist():
         shown = next(column[index] for column in columns)
         row = text.first_row + int(np.flatnonzero(valid)[index])
-        raise DataError(f"{header.source.name} row {row}: volume is {shown!r}, not a number.")
+        raise DataError(f"{header.source.name} row {row}: volume is {shown!r}, not a number. Correct the line.")
     return volume, num_missing
 
 

@@ -26,6 +26,9 @@ _EPOCH = datetime.date(1970, 1, 1)
 _DAY_NS = 86_400_000_000_000
 _QUARTERLY = "HMUZ"
 _DECADE_DAYS, _LISTED_DAYS = 9 * 366, 20 * 366
+_FAR_DAYS = 8 * 365
+"""A last trading day this far ahead of the last bar is that of a code whose contract is over."""
+_FAR_LISTED = LONG_LISTED | {"SR3", "BZ"}
 _LATE_DAYS = 7
 """Bars this long after a contract's last trading day belong to the contract of ten years later."""
 
@@ -44,6 +47,8 @@ class Terms:
     """[C] the delivery month is one in which positions of the root are usually held."""
     season_days: int
     """Days before its last safe day in which the liquidity of a contract is expected to leave it."""
+    reach: int
+    """Usual delivery months after the front that are expected to follow it."""
     place: NDArray[np.int64]
     """[C] running number of the delivery month among the usual ones; a serial month has that of the one before."""
     findings: tuple[Finding, ...]
@@ -68,6 +73,7 @@ def terms_of(loaded: Loaded, spec: ContractSpec) -> Terms:
         safe_day=safe_day,
         is_usual=np.array([_is_usual(month, spec) for month in months], np.bool_),
         season_days=min(SEASON_DAYS, 365 // (2 * len(spec.months or _QUARTERLY))),
+        reach=_reach(spec),
         place=_places(months, spec),
         findings=tuple(_findings(tables, months, last_trade)),
     )
@@ -86,6 +92,11 @@ def in_order_of_expiry(loaded: Loaded, spec: ContractSpec) -> tuple[Loaded, Term
     order = np.argsort(np.array(days), kind="stable")
     ordered = dataclasses.replace(loaded, tables=tuple(loaded.tables[i] for i in order.tolist()))
     return ordered, terms_of(ordered, spec)
+
+
+def _reach(spec: ContractSpec) -> int:
+    """Liquidity goes to the next quarter or month; of five to eight a year it passes some by, gold's October most."""
+    return 2 if len(_QUARTERLY) < len(spec.months) < len(MONTH_CODES) else 1
 
 
 def _places(months: Sequence[ContractMonth | None], spec: ContractSpec) -> NDArray[np.int64]:
@@ -139,6 +150,12 @@ def _is_ambiguous(code: str, month: ContractMonth) -> bool:
     return month.root in LONG_LISTED and not code[-2].isdigit()
 
 
+def _is_too_far(code: str, month: ContractMonth, last_bar: datetime.date) -> bool:
+    """Whether a code of one digit names a contract that was not listed yet: that of the decade before was over."""
+    is_told = code[-2].isdigit() or month.root in _FAR_LISTED or not has_expiry_rule(month.root)
+    return not is_told and (expiry_date(month) - last_bar).days > _FAR_DAYS
+
+
 def _findings(
     tables: Sequence[BarTable],
     months: Sequence[ContractMonth | None],
@@ -155,6 +172,14 @@ def _findings(
             "than ten years ahead; definition files beside the data settle it"
         )
         findings.append(Finding("symbol", text, len(doubtful)))
+    for table, month, _ in rows:
+        last_bar = date_of(int(table.ts_ns[-1]) // _DAY_NS)
+        if month and _is_too_far(table.contract, month, last_bar):
+            text = (
+                f"{table.contract} has bars up to {last_bar}, when no nearer contract of that code traded, and is "
+                f"taken as {month.year}-{month.month:02d}; {month.root} is not listed so far ahead: is that right?"
+            )
+            findings.append(Finding("symbol", text, 1, is_warning=True))
     guessed = sorted({month.root for _, month, _ in rows if month and not has_expiry_rule(month.root)})
     if guessed and len(tables) > 1:
         text = f"no rule for the last trading day of {', '.join(guessed)} is known: the end of the month is assumed"

@@ -12,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
+from tidewalk.data.bars import E9
 from tidewalk.data.columns import says_utc
-from tidewalk.data.hours import Fit, best_fit, label_shown, misfit
+from tidewalk.data.hours import MINUTE_NS, Fit, best_fit, label_shown, misfit
 from tidewalk.data.quality import Finding
-from tidewalk.data.rows import FileRows, Rows, infer_interval_ns, spacings_ns, take
+from tidewalk.data.rows import DAY_NS, FileRows, Rows, infer_interval_ns, spacings_ns, take
 from tidewalk.data.table import Parsed, rows_of, spans
-from tidewalk.data.zones import parse_zone, to_utc
+from tidewalk.data.zones import HOUR_NS, parse_zone, to_utc
+
+MIN_NOONS = 2
+"""Noons at which a clock has to run back to be one of 12 hours."""
 
 
 def table_rows(
@@ -47,10 +51,23 @@ def table_rows(
         order += found
     unmapped = len(rows_of(parsed, "").row) if parsed.symbol is not None else 0
     interval_ns = parsed.interval_ns or infer_interval_ns(rows.values()) or _interval_of_all_ns(parsed, rows)
+    if bar_label != "open" and (late_ns := _before_the_end_ns(rows, interval_ns)):
+        rows = {label: replace(part, stamp_ns=part.stamp_ns + late_ns) for label, part in rows.items()}
+        text = f"stamps are {late_ns / E9:g} s before the end of the bar: taken as its end"
+        close_labelled, label_findings = True, (Finding("bar-label", text),)
     doubts = _doubts(parsed, rows, used_zone, interval_ns, close_labelled=close_labelled, bar_label=bar_label)
     findings = (*parsed.findings, *zone_findings, *label_findings, *dict.fromkeys(order), *doubts)
     has_volume = bool(parsed.header.columns.volume)
     return FileRows(rows, parsed.rows_read, unmapped, interval_ns, has_volume, close_labelled, findings)
+
+
+def _before_the_end_ns(rows: Mapping[str, Rows], interval_ns: int | None) -> int:
+    """What bars of minutes stamped at their last second or instant lack to their end, as in 09:30:59; 0 for others."""
+    if interval_ns is None or interval_ns % MINUTE_NS:
+        return 0
+    rests_ns = {int(rest) for part in rows.values() for rest in np.unique(part.stamp_ns % MINUTE_NS)[:2]}
+    late_ns = MINUTE_NS - max(rests_ns, default=0)
+    return late_ns if len(rests_ns) == 1 and late_ns <= E9 else 0
 
 
 def _interval_of_all_ns(parsed: Parsed, rows: Mapping[str, Rows]) -> int | None:
@@ -182,12 +199,33 @@ def _oldest_first(part: Rows, zone: str | None, where: str) -> tuple[Rows, list[
         part = take(part, np.arange(len(part.row))[::-1])
         findings.append(Finding("out-of-order", "rows run newest first: reversed"))
     if zone is not None:
+        _refuse_half_clock(part, where)
         part = replace(part, stamp_ns=to_utc(part.stamp_ns, zone, part.row, where))
     backwards = int((np.diff(part.stamp_ns) < 0).sum())
     if backwards:
         text = f"rows are out of time order in {backwards} places: sorted"
         findings.append(Finding("out-of-order", text, backwards))
     return part, findings
+
+
+def _refuse_half_clock(part: Rows, where: str) -> None:
+    """Refuse a clock of 12 hours without AM and PM: it shows neither 0 nor 13, and runs back from 12 to 1.
+
+    Args:
+        part: rows, oldest first, with stamps in wall time.
+        where: file name for errors.
+    """
+    back = np.flatnonzero(np.diff(part.stamp_ns) < 0)
+    hour, day = part.stamp_ns % DAY_NS // HOUR_NS, part.stamp_ns // DAY_NS
+    if len(back) < MIN_NOONS or hour.min() < 1 or hour.max() > 12:
+        return
+    at_noon = (day[back] == day[back + 1]) & (hour[back] == 12)
+    if at_noon.mean() > 0.9:
+        raise DataError(
+            f"{where} row {part.row[back[0] + 1]}: the clock runs back from 12 to 1 within a day, here and in "
+            f"{len(back) - 1} more places, and no hour is 0 or above 12: times of 12 hours without AM and PM, so that "
+            "morning and afternoon cannot be told apart. Export with 24 hours or with AM and PM."
+        )
 
 
 def _doubts(
@@ -204,10 +242,15 @@ def _doubts(
         return []
     doubts = []
     wall = _fullest(parsed)
-    fit = misfit(wall.stamp_ns, _weight(wall), interval_ns, zone or "UTC")
+    starts_ns = wall.stamp_ns - (interval_ns or 0) * close_labelled
+    fit = misfit(starts_ns, _weight(wall), interval_ns, zone or "UTC")
     if fit is not None:
         text = f"{_shown(wall, fit)}: the stamps fit {fit.zone}, not {zone or 'UTC'}"
-        doubts.append(_said(f"{text}. Say --tz {fit.zone} if that is right" if zone else text, is_warning=True))
+        text += f". Say --tz {fit.zone} if that is right" if zone else ""
+        is_open = parsed.header.dialect.close_labelled is False or bar_label is not None
+        if interval_ns == HOUR_NS and not is_open:  # an hour later is also the end of the bar
+            text += "; where they are the ends of the bars, --bar-label close"
+        doubts.append(_said(text, is_warning=True))
     most = _rising(max(rows.values(), key=lambda part: len(part.row)))
     shown = label_shown(most.stamp_ns, interval_ns)
     if shown is not None and shown.close_labelled != close_labelled:
