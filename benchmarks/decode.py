@@ -29,10 +29,10 @@ import numpy as np
 import polars as pl
 import zstandard
 
-from tidewalk.data.dbn_bars import read_rows
-from tidewalk.data.dbn_labels import read_header
+from tidewalk.data.dbn.bars import read_rows
+from tidewalk.data.dbn.labels import read_header
+from tidewalk.data.files.source import probe
 from tidewalk.data.load import DataConfig, load_bars
-from tidewalk.data.source import probe
 
 try:
     from databento import DBNStore

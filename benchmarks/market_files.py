@@ -49,7 +49,7 @@ def main() -> None:
 
 def written(folder: Path, options: argparse.Namespace) -> dict:
     """The sample, written where it is not there yet."""
-    from tidewalk.data.synthetic import SampleConfig, write_sample
+    from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 
     start, paths = time.perf_counter(), sorted((folder / "data").glob("*.dbn.zst"))
     is_new = not paths
@@ -93,9 +93,9 @@ def measure(mode: str, folder: Path) -> dict:
 def stages(data) -> dict:
     """Seconds of each stage, one after the other."""
     from tidewalk.core.memory import release_freed
-    from tidewalk.data.contracts import spec_for
+    from tidewalk.data.contracts.rolls import front_series
+    from tidewalk.data.contracts.specs import spec_for
     from tidewalk.data.load import load_bars
-    from tidewalk.data.rolls import front_series
     from tidewalk.market.user_features import build_features
 
     times, peaks = {}, {}

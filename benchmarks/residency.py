@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from tidewalk.data.load import DataConfig
-from tidewalk.data.synthetic import SampleConfig, write_sample
+from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 from tidewalk.market.windows import WindowConfig
 from tidewalk.run import mesh
 from tidewalk.run.settings import OutputConfig, RunConfig

@@ -7,7 +7,7 @@ from support import planted_market
 from tidewalk import cli
 from tidewalk.commands import described
 from tidewalk.commands import inspect as command
-from tidewalk.data.synthetic import SampleConfig, write_sample
+from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 from tidewalk.market.device import load_market
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tidewalk.data.bars import BarTable, Loaded
-from tidewalk.data.contracts import ContractSpec, spec_for
-from tidewalk.data.rolls import FrontSeries
+from tidewalk.data.contracts.rolls import FrontSeries
+from tidewalk.data.contracts.specs import ContractSpec, spec_for
 
 DATE = datetime.date
 EPOCH = DATE(1970, 1, 1)

@@ -22,7 +22,7 @@ import zstandard
 from data.market_files import DAY_NS, MINUTE_NS, START, bar, csv_text, dbn, header, records, zst
 from tidewalk.core.errors import TidewalkError
 from tidewalk.data.bars import Loaded, validate
-from tidewalk.data.dbn_layouts import LAYOUTS
+from tidewalk.data.dbn.layouts import LAYOUTS
 from tidewalk.data.load import DataConfig, load_bars
 
 BARS = [bar(100 + 100 * (i % 2), START + i // 2 * MINUTE_NS, 4800 + i % 9 / 4) for i in range(120)]

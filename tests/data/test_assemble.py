@@ -10,7 +10,7 @@ from data.market_files import HOUR_NS, MINUTE_NS, START
 from tidewalk.core.errors import DataError
 from tidewalk.data.assemble import Assembled, BarForm, assemble, bar_times, fingerprint
 from tidewalk.data.bars import PRICE_COLUMNS, OpenInterest, validate
-from tidewalk.data.quality import Finding
+from tidewalk.data.checks.quality import Finding
 from tidewalk.data.rows import FileRows, Rows
 from tidewalk.data.symbols import Choice
 

@@ -32,10 +32,10 @@ from data.market_files import (
 )
 from tidewalk.core.errors import DataError
 from tidewalk.data.bars import BarTable, Loaded
-from tidewalk.data.contracts import spec_for
+from tidewalk.data.calendar.sessions import session_columns
+from tidewalk.data.contracts.rolls import basis_e9, front_series
+from tidewalk.data.contracts.specs import spec_for
 from tidewalk.data.load import DataConfig, load_bars
-from tidewalk.data.rolls import basis_e9, front_series
-from tidewalk.data.sessions import session_columns
 from tidewalk.market.features import bars_frame, build_default
 from tidewalk.market.prepare import SeriesConfig, moves, prepare
 

@@ -34,10 +34,10 @@ from data.market_files import (
 )
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.bars import BarTable, Loaded
-from tidewalk.data.contracts import spec_for
+from tidewalk.data.checks.quality import DEFECTS, Finding
+from tidewalk.data.contracts.rolls import front_series
+from tidewalk.data.contracts.specs import spec_for
 from tidewalk.data.load import DataConfig, load_bars
-from tidewalk.data.quality import DEFECTS, Finding
-from tidewalk.data.rolls import front_series
 from tidewalk.market.device import GAP
 from tidewalk.market.prepare import Prepared, SeriesConfig, prepare
 
@@ -184,10 +184,10 @@ def test_defect_08_no_rows(tmp_path: Path) -> None:
     path = put(tmp_path, "es.dbn", dbn([]))
     assert "no bars in es.dbn" in refused(path)
     assert "the file is empty" in refused(put(tmp_path, "nothing.csv", b""))
-    (tmp_path / "nothing.csv").unlink()
     put(tmp_path, "full.dbn", dbn(bars(100, 5)))
     loaded = load(tmp_path)
     assert sizes(loaded) == {"ESH4": 5}
+    assert [finding.file for finding in loaded.findings if finding.is_warning] == ["nothing.csv"]
     assert any("es.dbn" in note and "no records" in note for note in loaded.notes)
 
 

@@ -456,7 +456,7 @@ def test_real_files_of_every_version(shared_data: Path, version: int, monkeypatc
     # Their prices are 100 times too large; under a name that nothing is known of they are read as they are.
     with pytest.raises(DataError, match=r"ESH1: prices are 100 times too large: .* in 2020 is 372125"):
         load(folder / f"test_data.ohlcv-1m.v{version}.dbn.zst", "ESH1")
-    monkeypatch.setattr("tidewalk.data.levels.RANGES", {})
+    monkeypatch.setattr("tidewalk.data.checks.levels.RANGES", {})
     loaded = load(folder / f"test_data.ohlcv-1m.v{version}.dbn.zst", "ESH1")
     assert loaded.fingerprint == load(folder / "test_data.ohlcv-1m.uncompressed-v2.dbn", "ESH1").fingerprint
     assert loaded.files[0].kind == f"dbn v{version} zstd"

@@ -13,7 +13,7 @@ from market.test_entry import same
 from support import planted_market
 from tidewalk.core.errors import DataError
 from tidewalk.data.load import DataConfig
-from tidewalk.data.synthetic import SampleConfig, write_sample
+from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 from tidewalk.market import cache as caching
 from tidewalk.market.cache import OFF, VARIABLE, Cache, cached, market_key, open_cache
 from tidewalk.market.device import MarketData

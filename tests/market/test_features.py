@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from market.bar_frames import SESSION_MINUTES, bars_of, minutes, random_bars, rolling, table, with_shadow
 from tidewalk.data.bars import Loaded
-from tidewalk.data.contracts import spec_for
-from tidewalk.data.rolls import FrontSeries, front_series
+from tidewalk.data.contracts.rolls import FrontSeries, front_series
+from tidewalk.data.contracts.specs import spec_for
 from tidewalk.market import features
 from tidewalk.market.features import FEATURES, LIMIT, WARM_UP_BARS, bars_frame, build_default, chunks
 

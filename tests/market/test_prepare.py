@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from data.market_files import MINUTE_NS, bar, dbn, mapped, ns, put
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.bars import BarTable, Definition, Loaded
-from tidewalk.data.contracts import spec_for
+from tidewalk.data.contracts.rolls import FrontSeries, front_series
+from tidewalk.data.contracts.specs import spec_for
 from tidewalk.data.load import DataConfig
-from tidewalk.data.rolls import FrontSeries, front_series
 from tidewalk.market.device import CLOSING, GAP, LAST_OF_SESSION, ROLL, TRADABLE, MarketData
 from tidewalk.market.features import FEATURES
 from tidewalk.market.prepare import Prepared, SeriesConfig, flags, moves, prepare, spec_of

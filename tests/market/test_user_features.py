@@ -10,8 +10,8 @@ import pytest
 
 from market.bar_frames import bars_of, random_bars, rolling
 from tidewalk.core.errors import ConfigError, DataError
-from tidewalk.data.contracts import spec_for
-from tidewalk.data.rolls import front_series
+from tidewalk.data.contracts.rolls import front_series
+from tidewalk.data.contracts.specs import spec_for
 from tidewalk.market.features import FEATURES, WARM_UP_BARS, bars_frame, build_default
 from tidewalk.market.user_features import build_features, load_builder
 

@@ -7,7 +7,7 @@ import pytest
 
 from market.test_entry import same
 from tidewalk.data.load import DataConfig
-from tidewalk.data.synthetic import SampleConfig, write_sample
+from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 from tidewalk.run.markets import read_market
 from tidewalk.run.settings import OutputConfig, RunConfig, config_hash, from_toml, to_toml, with_absolute_paths
 

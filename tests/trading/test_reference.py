@@ -23,8 +23,8 @@ from support import market_info
 from tidewalk.agents import replay
 from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.core import keys
-from tidewalk.data.contracts import spec_for
-from tidewalk.data.rolls import front_series
+from tidewalk.data.contracts.rolls import front_series
+from tidewalk.data.contracts.specs import spec_for
 from tidewalk.market.device import GAP, Market, MarketData
 from tidewalk.market.prepare import flags, moves
 from tidewalk.market.windows import Windows

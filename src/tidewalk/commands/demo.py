@@ -7,7 +7,7 @@ from tidewalk.agents.dqn import DQNConfig
 from tidewalk.commands.parsing import parse
 from tidewalk.commands.train import print_result
 from tidewalk.data.load import DataConfig
-from tidewalk.data.synthetic import SampleConfig, write_sample
+from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 from tidewalk.market.windows import WindowConfig
 from tidewalk.run.console import tell
 from tidewalk.run.settings import OutputConfig, RunConfig

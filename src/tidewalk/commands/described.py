@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tidewalk.data import quality
 from tidewalk.data.bars import Loaded
-from tidewalk.data.overview import FileOverview
-from tidewalk.data.survey import LONG_GAP_MINUTES, Survey
+from tidewalk.data.checks import quality
+from tidewalk.data.checks.survey import LONG_GAP_MINUTES, Survey
+from tidewalk.data.files.overview import FileOverview
 from tidewalk.market.device import MarketData
 from tidewalk.report.market_picture import MarketPicture
 

@@ -12,10 +12,10 @@ from tidewalk.commands.inspect_tables import headline, overview_tables, rendered
 from tidewalk.commands.parsing import gathered, parse
 from tidewalk.commands.tables import output_console, say, say_findings
 from tidewalk.core.errors import ConfigError, TidewalkError
-from tidewalk.data import quality
+from tidewalk.data.checks import quality
+from tidewalk.data.checks.survey import survey
+from tidewalk.data.files.overview import overview, symbols_to_ask_for
 from tidewalk.data.load import DataConfig, load_bars
-from tidewalk.data.overview import overview, symbols_to_ask_for
-from tidewalk.data.survey import survey
 from tidewalk.market.device import MarketData, save_market
 from tidewalk.market.prepare import SeriesConfig, prepare
 from tidewalk.report.market_page import write_market_page

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from tidewalk.commands.parsing import parse
-from tidewalk.data.synthetic import SampleConfig, write_sample
+from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 from tidewalk.run.console import tell
 
 

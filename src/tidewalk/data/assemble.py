@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
 from tidewalk.data.bars import PRICE_COLUMNS, BarTable, Definition, OpenInterest, validate
-from tidewalk.data.clean import Handling, Ordered, describe, drop_impossible, drop_missing, irregular, regular
-from tidewalk.data.contracts import root_of, session_rule
-from tidewalk.data.levels import level_findings, only_positive
-from tidewalk.data.quality import Finding
+from tidewalk.data.checks.clean import Handling, Ordered, describe, drop_impossible, drop_missing, irregular, regular
+from tidewalk.data.checks.levels import level_findings, only_positive
+from tidewalk.data.checks.quality import Finding
+from tidewalk.data.checks.strays import misprints, stray_prints
+from tidewalk.data.contracts.specs import root_of, session_rule
 from tidewalk.data.rows import FileRows, Rows, concat, iso, prices, spoken, take
-from tidewalk.data.strays import misprints, stray_prints
 from tidewalk.data.symbols import COMBINATION, Choice, Series, contract_series
 
 AS_GIVEN = Handling()

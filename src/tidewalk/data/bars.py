@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
-from tidewalk.data import quality
-from tidewalk.data.quality import Finding
+from tidewalk.data.checks import quality
+from tidewalk.data.checks.quality import Finding
 
 E9 = 1_000_000_000
 """Prices are held as integers in units of 1e-9, as Databento stores them. Divide by it, never multiply by 1e-9."""

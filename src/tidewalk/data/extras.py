@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.data.bars import BarTable, OpenInterest
-from tidewalk.data.catalog import DbnFile
-from tidewalk.data.contracts import MONTH_CODES
-from tidewalk.data.dbn import Chunk, index_stamps, record_chunks
-from tidewalk.data.dbn_header import Mapping
-from tidewalk.data.dbn_labels import LabelMap, label_map
-from tidewalk.data.definitions import DefinitionBook, definition_book
-from tidewalk.data.quality import Finding, in_file
-from tidewalk.data.quotes import is_quote
+from tidewalk.data.checks.quality import Finding, in_file
+from tidewalk.data.contracts.specs import MONTH_CODES
+from tidewalk.data.dbn.header import Mapping
+from tidewalk.data.dbn.labels import LabelMap, label_map
+from tidewalk.data.dbn.records import Chunk, index_stamps, record_chunks
+from tidewalk.data.events.definitions import DefinitionBook, definition_book
+from tidewalk.data.events.quotes import is_quote
+from tidewalk.data.events.spreads import QuoteSlots, put_quotes, slots_for, spreads_of, with_spreads
+from tidewalk.data.events.statistics import Published, open_interest, published
+from tidewalk.data.files.catalog import DbnFile
 from tidewalk.data.rows import DAY_NS
-from tidewalk.data.spreads import QuoteSlots, put_quotes, slots_for, spreads_of, with_spreads
-from tidewalk.data.statistics import Published, open_interest, published
 
 MAX_YEARS_APART_DAYS = 5 * 365
 """A code of one digit of the year is the contract of the decade if it was seen no longer than this before or after."""

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidewalk.data.bar_rule import BarRule
 from tidewalk.data.bars import BarTable, Definition, OpenInterest
-from tidewalk.data.contracts import KNOWN_ROOTS, root_of, session_rule, spec_for
+from tidewalk.data.checks.quality import Finding
+from tidewalk.data.contracts.specs import KNOWN_ROOTS, root_of, session_rule, spec_for
+from tidewalk.data.events.bar_rule import BarRule
+from tidewalk.data.events.quotes import QUOTE_SCHEMAS
+from tidewalk.data.events.resample import resample
 from tidewalk.data.extras import join_spreads, label_of, read_open_interest
-from tidewalk.data.pick import Picked, Request
-from tidewalk.data.quality import Finding
-from tidewalk.data.quotes import QUOTE_SCHEMAS
-from tidewalk.data.resample import resample
+from tidewalk.data.files.pick import Picked, Request
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,21 @@ import numpy as np
 from tidewalk.core.errors import ConfigError, DataError, did_you_mean
 from tidewalk.core.progress import Progress, part, silent
 from tidewalk.data.assemble import Assembled, BarForm, assemble, fingerprint
-from tidewalk.data.bar_rule import parse_bar_rule
 from tidewalk.data.bars import Loaded, SourceFile
-from tidewalk.data.catalog import catalogue
-from tidewalk.data.clean import Handling
-from tidewalk.data.contracts import KNOWN_ROOTS, parse_contract, root_of, spec_for
-from tidewalk.data.csv import TextOptions, check_options
-from tidewalk.data.dbn_layouts import INTERVAL_NS_BY_SCHEMA
+from tidewalk.data.checks.clean import Handling
+from tidewalk.data.checks.quality import Finding, in_file, ordered
+from tidewalk.data.contracts.roll_weeks import has_roll_weeks
+from tidewalk.data.contracts.specs import KNOWN_ROOTS, parse_contract, root_of, spec_for
+from tidewalk.data.dbn.layouts import INTERVAL_NS_BY_SCHEMA
+from tidewalk.data.events.bar_rule import parse_bar_rule
+from tidewalk.data.files.catalog import EMPTY, catalogue
+from tidewalk.data.files.pick import ADDED, Picked, Request, UsedFile, length, pick, too_short
+from tidewalk.data.files.roles import PRIMARY_SCHEMAS
 from tidewalk.data.finish import finish
-from tidewalk.data.pick import ADDED, Picked, Request, UsedFile, length, pick, too_short
-from tidewalk.data.quality import Finding, in_file, ordered
-from tidewalk.data.roles import PRIMARY_SCHEMAS
-from tidewalk.data.roll_weeks import has_roll_weeks
 from tidewalk.data.rows import spacings_ns, spoken
 from tidewalk.data.symbols import COMBINATION, CONTINUOUS, EPOCH
-from tidewalk.data.zones import check_zone
+from tidewalk.data.text.csv import TextOptions, check_options
+from tidewalk.data.text.zones import check_zone
 
 BAR_LABELS = ("open", "close")
 MAX_NAMES = 12
@@ -213,6 +213,8 @@ def _accounts(used: Sequence[UsedFile], built: Assembled) -> list[SourceFile]:
 
 def _left_out(file: SourceFile) -> Finding:
     """Why no bars come from a file: it adds to them, is of another schema, no market data, or of another symbol."""
+    if file.kind == EMPTY:
+        return Finding("no-rows", file.notes[0], 1, is_warning=True, file=file.path)
     other = "other-schema" if file.schema is not None else "foreign-format" if file.kind == "other" else "symbol"
     return Finding(ADDED.get(file.notes[0], other), file.notes[0], 1, file=file.path)
 

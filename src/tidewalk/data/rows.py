@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.data.bars import E9, MAX_PRICE_E9
-from tidewalk.data.quality import Finding
+from tidewalk.data.checks.quality import Finding
 
 DAY_NS = 86_400_000_000_000
 

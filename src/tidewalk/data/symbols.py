@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidewalk.core.errors import DataError, nearest
-from tidewalk.data.contracts import MONTH_CODES, ContractMonth, parse_contract, root_of
-from tidewalk.data.quality import Finding
+from tidewalk.data.checks.quality import Finding
+from tidewalk.data.contracts.specs import MONTH_CODES, ContractMonth, parse_contract, root_of
 from tidewalk.data.rows import DAY_NS, LabelSpan, Rows, concat, take
 
 CONTINUOUS = re.compile(r"[A-Z0-9]+\.[cvn]\.\d+")

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tidewalk.data.rolls import FrontSeries, basis_e9
+from tidewalk.data.contracts.rolls import FrontSeries, basis_e9
 
 WARM_UP_BARS = 20
 """Bars at the start for which the default features are not given. Longer averages use the bars there are."""

@@ -7,13 +7,13 @@ import numpy as np
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.core.memory import release_freed
 from tidewalk.core.progress import Progress, part, silent
-from tidewalk.data import quality
-from tidewalk.data.continuity import continuity_findings
-from tidewalk.data.contracts import KNOWN_ROOTS, ContractSpec, spec_for
+from tidewalk.data.checks import quality
+from tidewalk.data.checks.continuity import continuity_findings
+from tidewalk.data.checks.quality import Finding
+from tidewalk.data.contracts.roll_weeks import break_roll_weeks
+from tidewalk.data.contracts.rolls import FrontSeries, Roll, front_series
+from tidewalk.data.contracts.specs import KNOWN_ROOTS, ContractSpec, spec_for
 from tidewalk.data.load import DataConfig, Loaded, load_bars
-from tidewalk.data.quality import Finding
-from tidewalk.data.roll_weeks import break_roll_weeks
-from tidewalk.data.rolls import FrontSeries, Roll, front_series
 from tidewalk.market import device
 from tidewalk.market.device import MarketData, MarketInfo
 from tidewalk.market.user_features import FeatureBuilder, build_features, load_builder

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from tidewalk.core.errors import ConfigError, DataError, TidewalkError, did_you_mean
-from tidewalk.data.rolls import FrontSeries, basis_e9
+from tidewalk.data.contracts.rolls import FrontSeries, basis_e9
 from tidewalk.market.features import FEATURES, WARM_UP_BARS, bars_frame, build_default, chunks
 
 FeatureBuilder = Callable[[pl.DataFrame], pl.DataFrame]

@@ -14,7 +14,7 @@ import numpy as np
 
 from tidewalk.core.arrays import Float32, HostOrDevice, Int32
 from tidewalk.core.errors import ConfigError, DataError
-from tidewalk.data.sessions import last_session_of_month
+from tidewalk.data.calendar.sessions import last_session_of_month
 
 _ROUNDING, _NO_SPREAD = 1e-7, 1e-10
 """A feature whose spread is below this share of its mean, or below this number, is rounding: it counts as constant."""

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from tidewalk.core.errors import ConfigError, DataError, did_you_mean
-from tidewalk.data.contracts import root_of
+from tidewalk.data.contracts.specs import root_of
 from tidewalk.data.load import DataConfig
 from tidewalk.market.device import MarketData, load_market
 from tidewalk.market.prepare import SeriesConfig
