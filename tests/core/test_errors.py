@@ -1,6 +1,15 @@
 import pytest
 
-from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError, TrainError, did_you_mean, nearest
+from tidewalk.core.errors import (
+    ConfigError,
+    DataError,
+    Interrupted,
+    StoreError,
+    TrainError,
+    did_you_mean,
+    listed,
+    nearest,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,3 +25,16 @@ def test_nearest_ignores_case_and_gives_none_when_nothing_is_close():
     assert nearest("zzz", ["ES.FUT"]) is None
     assert did_you_mean("trian", ["train", "report"]) == " (did you mean train?)"
     assert did_you_mean("zzz", ["train"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "most", "what", "text"),
+    [
+        ([], 2, "", ""),
+        (["a", "b"], 2, "files", "a, b"),
+        (["a", "b", "c"], 2, "", "a, b and 1 more"),
+        (["a", "b", "c", "d"], 2, "files", "a, b and 2 more files"),
+    ],
+)
+def test_long_lists_are_cut_and_counted(names, most, what, text):
+    assert listed(names, most, what) == text

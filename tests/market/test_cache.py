@@ -207,7 +207,13 @@ def test_the_digest_of_the_code_covers_every_source_that_reads_or_prepares(tmp_p
     before = caching._code.__wrapped__()
     assert before == caching._code.__wrapped__()
     assert "America/Chicago" in before[1]
-    for name in ("core/errors.py", "data/load.py", "data/calendar/sessions.py", "market/features.py", "market/cache.py"):
+    for name in (
+        "core/errors.py",
+        "data/load.py",
+        "data/calendar/sessions.py",
+        "market/features.py",
+        "market/cache.py",
+    ):
         source = tmp_path / "tidewalk" / name
         text = source.read_text()
         source.write_text(f"{text}#")

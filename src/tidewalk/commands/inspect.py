@@ -11,7 +11,7 @@ from tidewalk.commands import described
 from tidewalk.commands.inspect_tables import headline, overview_tables, rendered, tables_of
 from tidewalk.commands.parsing import gathered, parse
 from tidewalk.commands.tables import output_console, say, say_findings
-from tidewalk.core.errors import ConfigError, TidewalkError
+from tidewalk.core.errors import ConfigError, TidewalkError, listed
 from tidewalk.data.checks import quality
 from tidewalk.data.checks.survey import survey
 from tidewalk.data.files.overview import overview, symbols_to_ask_for
@@ -141,8 +141,7 @@ def _show_overview(config: InspectCommand) -> None:
     say_findings(console, list(quality.notes(findings)), list(quality.warnings(findings)))
     symbols = symbols_to_ask_for(entries)
     if symbols:
-        more = f" and {len(symbols) - 12} more" if len(symbols) > 12 else ""
-        say(console, f"look into one with --symbol: {', '.join(symbols[:12])}{more}")
+        say(console, f"look into one with --symbol: {listed(symbols, 12)}")
     elif any(entry.rows for entry in entries):
         say(console, "look into it with --symbol and the name of what it holds, such as ES")
 

@@ -1,7 +1,7 @@
 """Errors a user can act on; each carries the exit code of the command line."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class TidewalkError(Exception):
@@ -45,3 +45,9 @@ def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     """A sentence fragment " (did you mean X?)" for error messages, empty when nothing is close."""
     hit = nearest(name, allowed)
     return f" (did you mean {hit}?)" if hit else ""
+
+
+def listed(names: Sequence[str], most: int = 8, what: str = "") -> str:
+    """The first names, and how many more there are: "a, b and 3 more files"; empty without a name."""
+    shown, rest = ", ".join(names[:most]), len(names) - most
+    return f"{shown} and {rest} more{f' {what}' if what else ''}" if rest > 0 else shown

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from tidewalk.core.errors import ConfigError, DataError, did_you_mean
+from tidewalk.core.errors import ConfigError, DataError, did_you_mean, listed
 from tidewalk.core.progress import Progress, part, silent
 from tidewalk.data.assemble import Assembled, BarForm, assemble, fingerprint
 from tidewalk.data.bars import Loaded, SourceFile
@@ -279,11 +279,14 @@ def _series_findings(symbol: str, picked: Picked, built: Assembled, form: BarFor
     if picked.choice.symbology == "continuous":
         text = (
             f"{picked.choice.labels[0]} is the vendor's continuous series: a roll shows as a change of instrument id, "
-            f"one table per run: {', '.join(_short(names))}"
+            f"one table per run: {listed(names, MAX_NAMES)}"
         )
         found.append(Finding("roll", text, len(names)))
     elif renamed:
-        text = f"contract codes that occur a decade apart are named with two digits of the year: {', '.join(renamed)}"
+        text = (
+            "contract codes that occur a decade apart are named with two digits of the year: "
+            f"{listed(renamed, MAX_NAMES)}"
+        )
         found.append(Finding("symbol", text, len(renamed)))
     if picked.choice.symbology == "single" and parse_contract(symbol, EPOCH) is None:
         text = (
@@ -300,7 +303,3 @@ def _series_findings(symbol: str, picked: Picked, built: Assembled, form: BarFor
         text = "volume is 0 in every bar: the source knows no volume, or is an index and not a future"
         found.append(Finding("zero-volume", text, is_warning=True))
     return found
-
-
-def _short(texts: Sequence[str]) -> list[str]:
-    return [*texts[:MAX_NAMES], f"and {len(texts) - MAX_NAMES} more"] if len(texts) > MAX_NAMES else list(texts)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidewalk.core.errors import DataError, nearest
+from tidewalk.core.errors import DataError, listed, nearest
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.contracts.specs import MONTH_CODES, ContractMonth, parse_contract, root_of
 from tidewalk.data.rows import DAY_NS, LabelSpan, Rows, concat, take
@@ -113,8 +113,7 @@ def inventory(spans: Sequence[LabelSpan]) -> str:
     combinations = sum(1 for name in groups if COMBINATION.search(name))
     if combinations:
         lines.append(f"{combinations} spreads or combinations")
-    more = [f"and {len(lines) - 10} more"] if len(lines) > 10 else []
-    return ", ".join(lines[:10] + more) or "no symbols at all"
+    return listed(lines, 10) or "no symbols at all"
 
 
 def _describe_group(name: str, group: Sequence[LabelSpan]) -> str:

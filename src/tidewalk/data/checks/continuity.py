@@ -9,6 +9,7 @@ import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from tidewalk.core.errors import listed
 from tidewalk.data.bars import Loaded
 from tidewalk.data.calendar.sessions import schedule
 from tidewalk.data.checks.quality import Finding
@@ -73,11 +74,10 @@ def _missing(held: Survey, series: FrontSeries) -> list[Finding]:
         return []
     by_contract = np.bincount(held.front[held.front >= 0], missing[held.front >= 0], len(held.contracts)).astype(int)
     worst = [i for i in np.argsort(-by_contract, kind="stable").tolist() if by_contract[i]]
-    named = ", ".join(f"{held.contracts[i]} {by_contract[i]}" for i in worst[:SHOWN])
-    more = f" and {len(worst) - SHOWN} more contracts" if len(worst) > SHOWN else ""
+    named = listed([f"{held.contracts[i]} {by_contract[i]}" for i in worst], SHOWN, "contracts")
     text = (
         f"bars missing inside sessions of the contract held, not filled: {count} of {int(expected.sum())} "
-        f"({count / expected.sum():.1%}): {named}{more}"
+        f"({count / expected.sum():.1%}): {named}"
     )
     return [Finding("missing-minutes", text, count)]
 

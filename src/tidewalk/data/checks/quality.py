@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tidewalk.core.errors import listed
+
 DEFECTS = {
     "spreads": "calendar spreads, combinations and other instruments beside the ones asked for",
     "several-contracts": "several contracts in one minute, of which the roll rule holds one",
@@ -130,6 +132,4 @@ def _joined(same: Sequence[Finding]) -> Finding:
     """One finding for those that differ in file and count only."""
     count_by_file = {finding.file: finding.count for finding in same}
     names = sorted(name for name in count_by_file if name)
-    more = f" and {len(names) - MAX_FILES} more" if len(names) > MAX_FILES else ""
-    file = f"{', '.join(names[:MAX_FILES])}{more}" if names else None
-    return dataclasses.replace(same[0], file=file, count=sum(count_by_file.values()))
+    return dataclasses.replace(same[0], file=listed(names, MAX_FILES) or None, count=sum(count_by_file.values()))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tidewalk.core.errors import ConfigError, did_you_mean
+from tidewalk.core.errors import ConfigError, did_you_mean, listed
 from tidewalk.data.bars import BarTable
 from tidewalk.data.contracts.roll_rules import Activity, FrontChoice
 from tidewalk.data.contracts.terms import NEVER, Terms, date_of, day_number
@@ -35,7 +35,7 @@ def choose_by_table(activity: Activity, tables: tuple[BarTable, ...], terms: Ter
         if contract not in names:
             hint = did_you_mean(contract, names)
             raise ConfigError(
-                f"{path}, line {line}: no bars of contract {contract!r}{hint}; the data have {_spoken(names)}"
+                f"{path}, line {line}: no bars of contract {contract!r}{hint}; the data have {listed(names, 12)}"
             )
         if contract not in names[current:]:
             raise ConfigError(f"{path}, line {line}: {contract} goes back in expiry; rolls only go forward")
@@ -76,7 +76,3 @@ def _read_roll_table(path: Path) -> list[tuple[int, int, str]]:
     if not entries:
         raise ConfigError(f"{path}: no line of the form `date,contract`")
     return entries
-
-
-def _spoken(names: list[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

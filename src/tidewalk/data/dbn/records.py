@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidewalk.core.errors import DataError
+from tidewalk.core.errors import DataError, listed
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.dbn.header import END_OF_TIME_NS, DbnHeader
 from tidewalk.data.dbn.layouts import INTERVAL_NS_BY_SCHEMA, LAYOUTS, RTYPE_BY_SCHEMA, RTYPES, layout_of
@@ -245,7 +245,7 @@ def _findings(header: DbnHeader, account: _Account, truncated: str | None) -> tu
     if not account.count:
         found.append(Finding("no-rows", "the file holds no records"))
     if header.partial:
-        text = f"symbols listed for a part of the time only: {some(header.partial)}"
+        text = f"symbols listed for a part of the time only: {listed(header.partial)}"
         found.append(Finding("request", text, len(header.partial)))
     is_limited = header.limit is not None and account.count >= header.limit
     if account.count and not truncated and header.end_ns and header.end_ns - account.last_ns > LONGEST_BREAK_NS:
@@ -256,14 +256,9 @@ def _findings(header: DbnHeader, account: _Account, truncated: str | None) -> tu
         text = f"records outside the time that the header says was asked for: {account.outside}"
         found.append(Finding("request", text, account.outside, is_warning=True))
     if header.not_found:
-        text = f"symbols the vendor did not find: {some(header.not_found)}"
+        text = f"symbols the vendor did not find: {listed(header.not_found)}"
         found.append(Finding("request", text, len(header.not_found), is_warning=True))
     if is_limited and header.limit is not None:
         text = f"the request was limited to {header.limit} records, so the file may stop early"
         found.append(Finding("request", text, header.limit, is_warning=True))
     return tuple(found)
-
-
-def some(names: tuple[str, ...]) -> str:
-    """The first names, and how many more there are."""
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tidewalk.core.errors import ConfigError, DataError
+from tidewalk.core.errors import ConfigError, DataError, listed
 from tidewalk.data.checks.quality import Finding
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".asc", ".prn")
@@ -98,10 +98,7 @@ def poor_days(path: Path) -> list[Finding]:
     for condition, date in sorted(days):
         if condition not in GOOD_CONDITIONS:
             poor.setdefault(condition, []).append(date)
-    lines = [(f"the vendor calls the data of {_some(dates)} {name}", len(dates)) for name, dates in poor.items()]
+    lines = [
+        (f"the vendor calls the data of {listed(dates, 6, 'days')} {name}", len(dates)) for name, dates in poor.items()
+    ]
     return [Finding("request", text, count, is_warning=True, file=path.name) for text, count in lines]
-
-
-def _some(dates: list[str]) -> str:
-    more = f" and {len(dates) - 6} more days" if len(dates) > 6 else ""
-    return ", ".join(dates[:6]) + more

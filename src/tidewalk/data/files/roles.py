@@ -8,7 +8,7 @@ they add to the bars what they know.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidewalk.core.errors import DataError
+from tidewalk.core.errors import DataError, listed
 from tidewalk.data.bars import E9, SourceFile
 from tidewalk.data.dbn.header import Mapping
 from tidewalk.data.dbn.layouts import INTERVAL_NS_BY_SCHEMA
@@ -102,7 +102,7 @@ def _ambiguous(files: Sequence[DbnFile], schemas: Sequence[str], what: str) -> D
 
 def _names(files: Sequence[DbnFile], schema: str) -> str:
     names = [file.source.name for file in files if file.header.schema == schema]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return listed(names, 3)
 
 
 def _mapped(file: DbnFile, definitions: Sequence[DbnFile]) -> DbnFile:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tidewalk.core.errors import ConfigError, DataError, did_you_mean
+from tidewalk.core.errors import ConfigError, DataError, did_you_mean, listed
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.files.source import Source
 from tidewalk.data.text.blocks import first_lines, split_line
@@ -345,5 +345,4 @@ def _no_header(lines: Sequence[str], name: str) -> DataError:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(name.strip()[:40] or "(no name)" for name in names[:16])
-    return f"{shown}, and {len(names) - 16} more" if len(names) > 16 else shown or "none"
+    return listed([name.strip()[:40] or "(no name)" for name in names], 16) or "none"
