@@ -36,7 +36,7 @@ format: $(VENV)/.installed ## sort imports and format
 	@$(BIN)/ruff check --select I --fix
 	@$(BIN)/ruff format
 
-bench: $(VENV)/.installed ## measure this machine (BENCH_ARGS="--device gpu")
+bench: $(VENV)/.installed ## measure residency on this machine (BENCH_ARGS="--device gpu")
 	@$(BIN)/python benchmarks/residency.py $(BENCH_ARGS)
 
 docs: $(VENV)/.docs ## build the documentation into site/
