@@ -77,7 +77,7 @@ def csv_bars(
     first = np.datetime64(start, "m")
     lines = []
     for i in range(count):
-        stamp, at = str(first + i * step_minutes) + zone, price + i % 8 / 4
+        stamp, at = str(first + np.timedelta64(i * step_minutes, "m")) + zone, price + i % 8 / 4
         lines.append(f"{stamp},{at},{at + 1},{at - 1},{at + 0.25},{volume}")
     return lines
 

@@ -357,7 +357,7 @@ def test_real_ticks_stop_at_the_pause_and_at_the_old_close(shared_data):
     """41,123 bars of 2,800 trades, stamped by their last one, in the two years around the change of the close."""
     ts_ns = from_wall_time(shared_data / "csv" / "es_tick-bars_2015-2016.csv", "date_time", "UTC")
     columns, *_ = placed(ts_ns - 1, "cme-equity")
-    local = [datetime.datetime.fromtimestamp(at // 10**9, CHICAGO) for at in ts_ns.tolist()]
+    local = [datetime.datetime.fromtimestamp(stamp_ns // 10**9, CHICAGO) for stamp_ns in ts_ns.tolist()]
     late = [moment.date() for moment in local if at("16:00") < moment.time() < at("16:15")]
     assert len(late) >= 20
     assert max(late) <= DATE(2015, 9, 18)
