@@ -11,6 +11,9 @@ import databento_dbn
 import numpy as np
 import zstandard
 
+from tidewalk.data.bars import Loaded, validate
+from tidewalk.data.load import DataConfig, load_bars
+
 MINUTE_NS = 60 * 10**9
 HOUR_NS = 60 * MINUTE_NS
 DAY_NS = 24 * HOUR_NS
@@ -244,3 +247,11 @@ def statistics(rows: Sequence[dict[str, Any]], version: int = 3) -> np.ndarray:
         for name, value in {"ts_event": changes.get("ts_recv", START), **changes}.items():
             array[index][name] = value
     return array
+
+
+def load(path: Path, symbol: str = "ES.FUT", **flags: Any) -> Loaded:
+    """What `load_bars` makes of a file or folder, every table validated."""
+    loaded = load_bars(DataConfig(path, symbol, **flags))
+    for table in loaded.tables:
+        validate(table)
+    return loaded

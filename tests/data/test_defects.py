@@ -26,6 +26,7 @@ from data.market_files import (
     csv_text,
     dbn,
     header,
+    load,
     mapped,
     ns,
     put,
@@ -37,15 +38,11 @@ from tidewalk.data.bars import BarTable, Loaded
 from tidewalk.data.checks.quality import DEFECTS, Finding
 from tidewalk.data.contracts.rolls import front_series
 from tidewalk.data.contracts.specs import spec_for
-from tidewalk.data.load import DataConfig, load_bars
+from tidewalk.data.load import DataConfig
 from tidewalk.market.device import GAP
 from tidewalk.market.prepare import Prepared, SeriesConfig, prepare
 
 NQ = (mapped("NQH4", (*ALWAYS, 500)),)
-
-
-def load(path: Path, symbol: str = "ES.FUT", **flags: Any) -> Loaded:
-    return load_bars(DataConfig(path, symbol, **flags))
 
 
 def market(path: Path, symbol: str = "ES.FUT", *, series: SeriesConfig | None = None, **flags: Any) -> Prepared:

@@ -18,6 +18,7 @@ from data.market_files import (
     definitions,
     header,
     in_order,
+    load,
     mapped,
     ns,
     put,
@@ -29,8 +30,7 @@ from data.market_files import (
     zst,
 )
 from tidewalk.core.errors import DataError
-from tidewalk.data.bars import Loaded, validate
-from tidewalk.data.load import DataConfig, load_bars
+from tidewalk.data.bars import Loaded
 
 TWO_BARS = [*bars(100, 5), *bars(200, 5)]
 DEFINED = [
@@ -38,13 +38,6 @@ DEFINED = [
     {"raw_symbol": b"ESM4", "instrument_id": 200, "expiration": ns("2024-06-21 13:30")},
     {"raw_symbol": b"ESH4-ESM4", "instrument_id": 300, "instrument_class": b"S", "min_price_increment": 50_000_000},
 ]
-
-
-def load(path: Path, symbol: str = "ES.FUT", **flags: str) -> Loaded:
-    loaded = load_bars(DataConfig(path, symbol, **flags))  # pyright: ignore[reportArgumentType]
-    for table in loaded.tables:
-        validate(table)
-    return loaded
 
 
 def account(loaded: Loaded, name: str) -> str:

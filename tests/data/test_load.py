@@ -19,6 +19,7 @@ from data.market_files import (
     csv_text,
     dbn,
     header,
+    load,
     mapped,
     ns,
     put,
@@ -27,13 +28,8 @@ from data.market_files import (
 )
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.bars import Loaded, validate
-from tidewalk.data.load import DataConfig, load_bars
 
 NQ = (mapped("NQH4", (*ALWAYS, 500)),)
-
-
-def load(path: Path, symbol: str = "ES.FUT", **flags: str) -> Loaded:
-    return load_bars(DataConfig(path, symbol, **flags))  # pyright: ignore
 
 
 def sizes(loaded: Loaded) -> dict[str, int]:

@@ -16,6 +16,7 @@ from data.market_files import (
     START,
     dbn,
     in_order,
+    load,
     ns,
     put,
     quoted_trades,
@@ -25,17 +26,10 @@ from data.market_files import (
     zst,
 )
 from tidewalk.core.errors import ConfigError, DataError
-from tidewalk.data.bars import Loaded, validate
+from tidewalk.data.bars import Loaded
 from tidewalk.data.load import DataConfig, load_bars
 
 HOUR_LATER = START + 60 * MINUTE_NS
-
-
-def load(path: Path, symbol: str = "ES.FUT", **flags: str) -> Loaded:
-    loaded = load_bars(DataConfig(path, symbol, **flags))  # pyright: ignore[reportArgumentType]
-    for table in loaded.tables:
-        validate(table)
-    return loaded
 
 
 def sizes(loaded: Loaded) -> dict[str, int]:

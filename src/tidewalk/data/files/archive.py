@@ -29,7 +29,7 @@ MAX_WINDOW_BYTES = 1 << 27  # what `zstd -d` takes without a flag; the history a
 MAX_MEMBERS = 10_000
 ENCRYPTED = 0x1  # flag bit of a zip member
 ZIP_ERRORS = (
-    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, RuntimeError),
     *(ValueError, OverflowError, LookupError, OSError),
 )
 
