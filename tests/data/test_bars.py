@@ -35,6 +35,8 @@ def test_good_table_passes() -> None:
         ({"volume": np.array([1.0, np.nan, 1.0])}, r"ESZ4: bar 1 has an impossible volume = nan"),
         ({"volume": np.array([1.0, 1.0, -1.0])}, r"ESZ4: bar 2 has an impossible volume = -1\.0"),
         ({"volume": np.ones(2)}, r"column volume is float64\[2\], needed float64\[3\]"),
+        ({"open_spread_e9": np.array([1, 0, 1])}, r"ESZ4: bar 1 has no spread, e9 = 0"),
+        ({"open_spread_e9": np.array([1, 1])}, r"column open_spread_e9 is int64\[2\], needed int64\[3\]"),
         ({"ts_ns": np.array([], np.int64)}, r"ESZ4: no bars"),
     ],
 )  # fmt: skip

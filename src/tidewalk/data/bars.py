@@ -164,7 +164,8 @@ def validate(table: BarTable) -> None:
 
     Raises:
         DataError: naming contract, row (0-based in the table) and value of the first violation: lengths, dtypes, time
-            order, sentinel prices, high/low that do not enclose open and close, negative or non-finite volume.
+            order, sentinel prices, high/low that do not enclose open and close, negative or non-finite volume, a
+            spread that is not above 0.
     """
     _check_shapes(table)
     ts_ns, known_ns = table.ts_ns, table.known_ns
@@ -178,6 +179,8 @@ def validate(table: BarTable) -> None:
     _refuse_first(table, np.flatnonzero(inside), table.high_e9, "has high or low inside open/close, high_e9 =")
     unreal_volume = ~np.isfinite(table.volume) | (table.volume < 0)
     _refuse_first(table, np.flatnonzero(unreal_volume), table.volume, "has an impossible volume =")
+    if table.open_spread_e9 is not None:
+        _refuse_first(table, np.flatnonzero(table.open_spread_e9 <= 0), table.open_spread_e9, "has no spread, e9 =")
 
 
 def ohlc_inconsistent(
@@ -191,7 +194,8 @@ def _check_shapes(table: BarTable) -> None:
     length = len(table.ts_ns)
     if length == 0:
         raise DataError(f"{table.contract}: no bars.")
-    for name in ("ts_ns", "known_ns", *PRICE_COLUMNS, "volume"):
+    spread = () if table.open_spread_e9 is None else ("open_spread_e9",)
+    for name in ("ts_ns", "known_ns", *PRICE_COLUMNS, "volume", *spread):
         column = getattr(table, name)
         wanted = np.float64 if name == "volume" else np.int64
         if column.dtype != wanted or column.shape != (length,):

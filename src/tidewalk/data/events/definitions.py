@@ -38,9 +38,6 @@ class DefinitionBook:
         return tuple(entry for entry in self.entries if entry.symbol in labels)
 
 
-NO_DEFINITIONS = DefinitionBook((), {})
-
-
 def definition_book(parts: Iterable[NDArray[Any]], labels: Collection[str], root: str) -> DefinitionBook:
     """The latest definition of every symbol and expiry among the labels and the outright contracts of a root.
 

@@ -14,7 +14,6 @@ from tidewalk.core.errors import DataError
 from tidewalk.data.files.source import Source, read_all
 from tidewalk.data.text.columns import Columns
 
-MAGIC = b"SCID"
 NAMES = ("time", "open", "high", "low", "close", "trades", "volume", "bidvolume", "askvolume")
 COLUMNS = Columns(0, None, 1, 2, 3, 4, (6,), symbol=None, instrument_id=None, rtype=None)
 RECORD = np.dtype([("time_us", "<i8"), *((name, "<f4") for name in NAMES[1:5]), *((name, "<u4") for name in NAMES[5:])])
