@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --quiet --no-compile
 COMPILE := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-header
-DOCS_EXTRA := $(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")'
+EXTRA := $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")'
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 
@@ -22,7 +22,7 @@ help: ## list the targets
 demo: $(VENV)/.installed ## train on a synthetic market and write a report
 	@$(BIN)/tidewalk demo
 
-test: $(VENV)/.installed ## run the fast tests (PYTEST_ARGS="-m slow" for the others)
+test: $(VENV)/.oracles ## run the fast tests (PYTEST_ARGS="-m slow" for the others)
 	@$(BIN)/python -m pytest -n logical --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed ## ruff, pyright, import contracts, size budgets
@@ -46,7 +46,8 @@ docs: $(VENV)/.docs ## build the documentation into site/
 lock: $(VENV)/.installed ## write the lock files from pyproject.toml
 	@test -x $(BIN)/uv || $(INSTALL) 'uv>=0.13,<0.14'
 	@$(COMPILE) $(UPGRADE) --extra dev pyproject.toml --output-file requirements.lock
-	@$(DOCS_EXTRA) | $(COMPILE) $(UPGRADE) --constraints requirements.lock - --output-file requirements-docs.lock
+	@$(EXTRA) docs | $(COMPILE) $(UPGRADE) --constraints requirements.lock - --output-file requirements-docs.lock
+	@$(EXTRA) oracles | $(COMPILE) $(UPGRADE) --constraints requirements.lock - --output-file requirements-oracles.lock
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -62,6 +63,10 @@ $(VENV)/.packages: requirements.lock
 
 $(VENV)/.installed: $(VENV)/.packages pyproject.toml
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.oracles: $(VENV)/.installed requirements-oracles.lock
+	@$(INSTALL) --require-hashes -r requirements-oracles.lock
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.installed requirements-docs.lock
