@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from support import as_nq, planted_market, random_half_spreads, with_half_spreads
+from support import as_nq, chain_market, planted_market, planted_signs, random_half_spreads, with_half_spreads
 from tidewalk.core.errors import DataError
 from tidewalk.market import device
 from tidewalk.market.device import end_to_end, load_market, save_market
@@ -47,6 +47,22 @@ def test_a_pickled_payload_is_refused_and_does_not_run(tmp_path):
     path = tmp_path / "m.npz"
     np.savez(path, info=np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match="not a readable prepared market"):
+        load_market(path)
+
+
+def test_a_market_that_contradicts_itself_is_refused(tmp_path):
+    """Books count moves and flags, the ledger prices and contracts: a file in which they differ cannot be believed."""
+    path, market = tmp_path / "m.npz", chain_market(planted_signs(72, 0.6), 3, 24, roll_at=48)
+    moves, contracts = market.move_ticks.copy(), market.contract_id.copy()
+    moves[11] += 1
+    contracts[50:] = 0
+    save_market(path, market)
+    assert load_market(path).move_ticks.tolist() == market.move_ticks.tolist()
+    save_market(path, dataclasses.replace(market, move_ticks=moves))
+    with pytest.raises(DataError, match=r"m\.npz contradicts itself: at bar 11 its move is -?\d+ ticks, and its pr"):
+        load_market(path)
+    save_market(path, dataclasses.replace(market, contract_id=contracts))
+    with pytest.raises(DataError, match=r"contradicts itself: at bar 49 its flags and its contracts do not tell"):
         load_market(path)
 
 

@@ -139,7 +139,7 @@ def test_a_jump_of_the_series_before_the_roll_is_no_profit() -> None:
     rolled = series(old, new)
     assert rolled.contract_id.tolist() == [0, 0, 1, 1, 1]
     assert not moves(rolled, ES)[0].any()
-    assert (flags(rolled) & ROLL != 0).tolist() == [False, True, False, False, False]
+    assert (flags(rolled, ES.sessions) & ROLL != 0).tolist() == [False, True, False, False, False]
 
 
 def test_an_old_contract_without_bars_is_left_at_its_last_close() -> None:
@@ -155,7 +155,7 @@ def test_an_old_contract_without_bars_is_left_at_its_last_close() -> None:
 def test_a_hole_longer_than_half_an_hour_inside_a_session_is_a_gap() -> None:
     # holes between end and start: 30 minutes (no gap), 31 minutes, the night
     stamps = [*minutes_from(f"{MONDAY} 14:30", 0, 1, 32, 64, 65), *minutes_from(f"{TUESDAY} 14:30", 0, 1, 2)]
-    found = flags(series(table("ESH4", stamps, [5100.0] * 8)))
+    found = flags(series(table("ESH4", stamps, [5100.0] * 8)), ES.sessions)
     # bar 3 begins 31 minutes after bar 2 is complete; the decision of bar 1 fills at bar 2 and is marked at bar 3
     assert np.flatnonzero(found & GAP).tolist() == [1]
     assert np.flatnonzero(found & LAST_OF_SESSION).tolist() == [4, 7]
@@ -163,14 +163,23 @@ def test_a_hole_longer_than_half_an_hour_inside_a_session_is_a_gap() -> None:
     assert np.flatnonzero(found & TRADABLE).tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_the_last_chance_to_be_flat_is_the_last_scheduled_bar_and_all_after_it() -> None:
+    # ES closes at 21:00 UTC on that day; a print seven minutes later belongs to the session still
+    stamps = [*minutes_from(f"{MONDAY} 20:57", 0, 1, 2, 10), *minutes_from(f"{TUESDAY} 14:30", 0, 1, 2)]
+    found = flags(series(table("ESH4", stamps, [5100.0] * 7)), ES.sessions)
+    assert np.flatnonzero(found & LAST_OF_SESSION).tolist() == [3, 6]
+    # the fills at 20:59 and at the print; on Tuesday, which ends early here, that of the last bar present
+    assert np.flatnonzero(found & CLOSING).tolist() == [1, 2, 5]
+
+
 def test_irregular_bars_have_no_gaps_because_their_start_is_not_known() -> None:
     stamps = minutes_from(f"{MONDAY} 14:30", 0, 100, 200, 300)
-    assert not (flags(series(table("ESH4", stamps, [5100.0] * 4, minutes=None))) & GAP).any()
+    assert not (flags(series(table("ESH4", stamps, [5100.0] * 4, minutes=None)), ES.sessions) & GAP).any()
 
 
 def test_every_daily_bar_is_a_session_of_its_own() -> None:
     days = [ns(f"2024-03-{day} 00:00") for day in (11, 12, 13, 14)]
-    found = flags(series(table("ESM4", days, [5100.0] * 4, minutes=1440)))
+    found = flags(series(table("ESM4", days, [5100.0] * 4, minutes=1440)), ES.sessions)
     both = LAST_OF_SESSION | CLOSING
     assert found.tolist() == [both | TRADABLE, both | TRADABLE, both, LAST_OF_SESSION]
 

@@ -1,15 +1,20 @@
 import dataclasses
 import datetime as dt
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from support import chain_market, planted_signs
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.market.windows import WindowConfig, decision_ranges, end_to_end, fit_windows, plan_windows
-from tidewalk.trading.account import allowed, book, ledger
+from tidewalk.run.study import contracts_between, rolls_between
+from tidewalk.stats.metrics import sharpe
+from tidewalk.trading.account import book
 from tidewalk.trading.costs import Costs
-from tidewalk.trading.env import EnvConfig
+from tidewalk.trading.ledger import fills
 
 COSTS = Costs(tick_value_usd=12.5, commission_usd=2.25, slippage_ticks=0.5)
 
@@ -37,6 +42,7 @@ def months_of(count: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("months", "lengths", "count"),
     [
+        (15, (12, 3, 1, 1), 0),
         (16, (12, 3, 1, 1), 1),
         (17, (12, 3, 1, 1), 2),
         (28, (12, 3, 1, 1), 13),
@@ -46,7 +52,35 @@ def months_of(count: int) -> np.ndarray:
     ],
 )
 def test_number_of_windows_is_the_closed_form(months, lengths, count):
-    assert len(plan(months_of(months), lengths).windows) == count
+    train, val, test, step = lengths
+    assert max((months - (train + val + test)) // step + 1, 0) == count
+    if count:
+        assert len(plan(months_of(months), lengths).windows) == count
+    else:
+        with pytest.raises(DataError, match="Not enough history"):
+            plan(months_of(months), lengths)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 40), *(st.integers(1, limit) for limit in (6, 3, 3, 4)))
+def test_windows_tile_the_months_in_order(months, train, val, test, step):
+    """Every window: train, validation and test months end to end, tests that share no month, none left over."""
+    step = max(step, test)
+    count = max((months - (train + val + test)) // step + 1, 0)
+    if not count:
+        with pytest.raises(DataError):
+            plan(months_of(months), (train, val, test, step))
+        return
+    trade_day = months_of(months)
+    month = trade_day.astype("datetime64[D]").astype("datetime64[M]").astype(int) - 50 * 12
+    found = plan(trade_day, (train, val, test, step)).windows
+    assert len(found) == count
+    for number, window in enumerate(found):
+        edges = step * number + np.cumsum([0, train, val, test])
+        for held, first, stop in zip((window.train, window.val, window.test), edges[:-1], edges[1:], strict=True):
+            assert (month[held.first], month[held.stop - 1]) == (first, stop - 1)
+            assert held.first == 0 or month[held.first - 1] < first
+            assert held.stop == len(month) or month[held.stop] >= stop
 
 
 def test_too_little_history_is_refused_with_the_arithmetic():
@@ -91,7 +125,36 @@ def test_a_month_that_ends_on_good_friday_is_complete_on_the_thursday():
         plan(days("2024-01-01", "2024-03-27"), (1, 1, 1, 1))
 
 
-# purge shortens train, never test (skfolio PR 269): train 0..29, test 31..58 on daily rows from 2022-01-01
+# validity.md 1.2 and B43, from skfolio PR 269: 120 daily rows, purge 1 -> first train 0..29, test 31..58 (and with the
+# purge taken from the test: train 0..30, test 31..57). The range before a test is the validation here, so December 2021
+# is put in front, and rows are counted from 2022-01-01.
+def test_b43_purge_is_taken_from_the_range_before_the_test():
+    trade_day = np.arange(np.datetime64("2021-12-01"), np.datetime64("2022-05-01")).astype(np.int32)
+    offset = 31
+    first, second, _ = plan(trade_day, (1, 1, 1, 1), purge=1, rule="utc-day").windows
+    assert (first.val.first - offset, first.val.stop - 1 - offset) == (0, 29)
+    assert (first.test.first - offset, first.test.stop - 1 - offset) == (31, 58)
+    # train and validation of the next window are purged alike
+    assert (second.train.first - offset, second.train.stop - 1 - offset) == (0, 29)
+    assert (second.val.first - offset, second.val.stop - 1 - offset) == (31, 57)
+    assert (second.test.first - offset, second.test.stop - 1 - offset) == (59, 89)
+
+
+@pytest.mark.parametrize(("purge", "train_months", "test_months"), [(1, 1, 1), (4, 2, 1), (3, 3, 2)])
+def test_ranges_are_those_of_another_program(purge, train_months, test_months):
+    """skfolio purges the train range before a test, which is our validation range."""
+    selection = pytest.importorskip("skfolio.model_selection", reason="skfolio is in the extra `oracles`")
+    pandas = pytest.importorskip("pandas")
+    index = pandas.date_range("2021-01-01", "2023-01-01", freq="D")  # it knows the end of a month by the next one
+    rows = pandas.DataFrame(np.zeros((len(index), 2)), index=index)
+    theirs = selection.WalkForward(test_size=test_months, train_size=train_months, freq="MS", purged_size=purge)
+    trade_day = np.arange(np.datetime64("2020-12-01"), np.datetime64("2023-01-01")).astype(np.int32)
+    ours = plan(trade_day, (1, train_months, test_months, test_months), purge=purge, rule="utc-day").windows
+    expected = [(train[0], train[-1], test[0], test[-1]) for train, test in theirs.split(rows)]
+    found = [(w.val.first - 31, w.val.stop - 32, w.test.first - 31, w.test.stop - 32) for w in ours]
+    assert found == expected
+
+
 def test_purge_shortens_train_and_validation_and_never_test():
     trade_day = np.arange(np.datetime64("2022-01-01"), np.datetime64("2022-05-01")).astype(np.int32)
     plain = plan(trade_day, (1, 1, 1, 1), rule="utc-day").windows[0]
@@ -117,10 +180,68 @@ def test_windows_start_no_earlier_than_the_features_are_defined():
     assert window.train.first == 17
 
 
-def test_overlapping_tests_are_refused_and_gaps_are_said():
+# validity.md B46: a step shorter than the test counts months twice; a longer one leaves months out, which is said
+def test_b46_overlapping_tests_are_refused_and_gaps_are_said():
     with pytest.raises(ConfigError, match="--step-months 1 is less than --test-months 3"):
-        WindowConfig(test_months=3, step_months=1)
+        WindowConfig(train_months=12, val_months=3, test_months=3, step_months=1)
     assert "2 month(s) are not traded" in plan(months_of(12), (3, 1, 1, 3)).notes[0]
+    assert plan(months_of(12), (3, 1, 1, 1)).notes == ()
+
+
+def test_b46_what_chooses_a_policy_never_overlaps_what_it_is_judged_by():
+    """Validation months of a window lie before its test months, and test months of all windows are disjoint."""
+    windows = plan(months_of(24), (6, 2, 3, 3), purge=2).windows
+    for window in windows:
+        assert window.train.stop <= window.val.first < window.val.stop <= window.test.first
+    assert all(a.test.stop <= b.test.first for a, b in itertools.pairwise(windows))
+
+
+# validity.md B45: windows with almost no bars
+def test_b45_a_test_month_with_one_bar_makes_no_window():
+    trade_day = np.concatenate([days("2020-01-01", "2020-03-31"), days("2020-04-01", "2020-04-30", 1)[-1:]])
+    with pytest.raises(DataError, match="tests 2020-04 is left out: its test range holds 1 bars"):
+        plan(trade_day, (2, 1, 1, 1))
+    more = np.concatenate([trade_day, days("2020-05-01", "2020-07-31")])
+    found = plan(more, (2, 1, 1, 1))
+    # April is no test, and no validation of the window after it
+    assert [str(w.test.first_day)[:7] for w in found.windows] == ["2020-06", "2020-07"]
+    assert [w.index for w in found.windows] == [0, 1]
+    assert len([text for text in found.warnings if "left out" in text]) == 2
+
+
+def test_b45_there_is_no_sharpe_of_fewer_than_three_sessions():
+    for record in ([], [5.0], [5.0, -3.0]):
+        figure = sharpe(record, 252.0)
+        assert figure.value is None
+        assert figure.reason == "fewer than 3 sessions"
+    assert sharpe([5.0, -3.0, 4.0], 252.0).value is not None
+
+
+def test_b45_the_fewest_bars_are_the_users_choice():
+    trade_day = np.concatenate([days("2020-01-01", "2020-06-10"), days("2020-06-30", "2020-08-31")])
+    # June holds 9 of 22 sessions: 36 bars where 84 are usual
+    assert len(plan(trade_day, (2, 1, 1, 1)).windows) == 5
+    config = WindowConfig(train_months=2, val_months=1, test_months=1, min_bars=40)
+    found = plan_windows(trade_day, "cme-globex", config, purge_bars=0, first_usable=0)
+    assert [str(w.test.first_day)[:7] for w in found.windows] == ["2020-04", "2020-05", "2020-08"]
+    assert "holds 36 bars after warm-up and purge, at least 40 are needed" in found.warnings[0]
+    for few in (4, 0, -1):
+        with pytest.raises(ConfigError, match=f"--min-bars is {few}; it must be 5 or more"):
+            WindowConfig(min_bars=few)
+
+
+def test_b45_a_range_with_far_fewer_bars_than_is_usual_is_said():
+    """A month of two days among whole months is traded, with a warning."""
+    trade_day = np.concatenate([days("2020-01-01", "2020-05-29"), days("2020-06-29", "2020-08-31")])
+    found = plan(trade_day, (1, 1, 1, 1))
+    said = [text for text in found.warnings if "2 session(s)" in text]
+    assert len(found.windows) == 6
+    assert [text.split()[1] for text in said] == ["train", "val", "test"]
+    assert "The test range of the window that tests 2020-06 holds 8 bars" in said[2]
+    assert plan(days("2020-01-01", "2020-08-31"), (1, 1, 1, 1)).warnings == ()
+    partial = plan(days("2020-01-01", "2020-05-04"), (1, 1, 1, 1), partial=True).warnings
+    assert [text for text in partial if "usual" in text] == []
+    assert "incomplete" in partial[0]
 
 
 def test_a_window_with_an_empty_month_is_left_out_with_a_warning():
@@ -170,7 +291,7 @@ def test_a_feature_of_small_numbers_is_scaled_and_rounding_is_not():
 
 
 # validity.md B44
-def test_data_that_end_with_the_last_train_month_give_no_window_for_it():
+def test_b44_data_that_end_with_the_last_train_month_give_no_window_for_it():
     """Six months, then two more: the windows stay those of the six where the rest is train (and validation) alone."""
     lengths = (3, 1, 2, 2)
     assert len(plan(months_of(6), lengths).windows) == 1
@@ -185,7 +306,7 @@ def test_data_that_end_with_the_last_train_month_give_no_window_for_it():
 
 
 # validity.md B44: indicators do not start cold in a test, and nothing trades outside it
-def test_a_long_average_is_warm_in_a_short_test_which_trades_inside_itself_alone():
+def test_b44_a_long_average_is_warm_in_a_short_test_which_trades_inside_itself_alone():
     data = chain_market(planted_signs(430, 0.5), 3, bars_per_day=1)
     close = np.cumsum(data.close_move_ticks.astype(np.float64))
     average = np.convolve(close, np.ones(200) / 200)[: len(close)]
@@ -202,11 +323,56 @@ def test_a_long_average_is_warm_in_a_short_test_which_trades_inside_itself_alone
     assert np.isfinite(row)
     span = decision_ranges(found)["test"][0]
     assert span.tolist() == [first.test.first, first.test.stop - 1]
-    account = book(data, int(span[0]), allowed(data, EnvConfig(), int(span[0]), np.ones(span[1] - span[0], np.int64)))
-    assert account.before_lots[0] == 0
-    assert account.after_lots[-1] == 0
-    fill_days = [np.datetime64(fill.ts_ns, "ns").astype("datetime64[D]") for fill in ledger(data, account, COSTS)]
+    lots = np.ones(span[1] - span[0], np.int64)
+    lots[-1] = 0
+    account = book(data, int(span[0]), lots)
+    fill_days = fills(data, account, COSTS).ts_ns.astype("datetime64[ns]").astype("datetime64[D]")
     assert np.datetime64(first.test.first_day) < min(fill_days) <= max(fill_days) == np.datetime64(first.test.last_day)
+
+
+# A roll at the edge of a range: the book of a test begins and ends flat, so a roll there is not a roll of its position.
+
+
+@pytest.mark.parametrize(("roll_after_first", "is_rolled"), [(0, False), (1, False), (2, True), (3, True)])
+def test_a_roll_at_the_first_bars_of_a_test_costs_only_what_is_held_over_it(roll_after_first, is_rolled):
+    """The first decision, of bar 30, fills at bar 31: with a roll at bar 30 or 31 nothing is held that could roll."""
+    data = chain_market(planted_signs(200, 0.7), 3, bars_per_day=4, roll_at=30 + roll_after_first)
+    lots = np.ones(50, np.int64)
+    lots[-1] = 0
+    account = book(data, 30, lots)
+    reasons = fills(data, account, COSTS).reason.tolist()
+    assert account.sides.sum() == (4 if is_rolled else 2)
+    assert reasons == (["decision", "roll-out", "roll-in", "end"] if is_rolled else ["decision", "end"])
+    bought = fills(data, account, COSTS).contract[0]
+    assert bought == ("ESH4" if is_rolled else "ESM4")
+    # what it earns is the way of the contracts themselves: opens of bar 31 to 80 without the 100 ticks of the roll
+    way = (data.open_e9[80] - data.open_e9[31]) // 250_000_000 - (100 if is_rolled else 0)
+    assert account.gross_ticks.sum() == way
+
+
+@pytest.mark.parametrize("roll_before_end", [0, 1])
+def test_a_roll_at_the_last_bars_of_a_test(roll_before_end):
+    """Bars 30 to 80, the last fill at the open of bar 80: with a roll there the old contract is left at its price."""
+    data = chain_market(planted_signs(200, 0.7), 3, bars_per_day=4, roll_at=80 - roll_before_end)
+    lots = np.ones(50, np.int64)
+    lots[-1] = 0
+    account = book(data, 30, lots)
+    made = fills(data, account, COSTS)
+    assert account.sides.sum() == (2 if roll_before_end == 0 else 4)
+    assert (made.contract[-1], made.reason[-1]) == ("ESH4" if roll_before_end == 0 else "ESM4", "end")
+    assert made.price_e9[-1] == data.exit_open_e9[80]
+    assert account.gross_ticks.sum() == (data.open_e9[80] - data.open_e9[31]) // 250_000_000 - 100
+
+
+def test_a_window_lists_the_roll_of_its_first_test_bar():
+    """The roll at the first bar of a test belongs to that test, and to no range before it."""
+    data = chain_market(planted_signs(28 * 4, 0.7), 3, bars_per_day=4, roll_at=60)
+    roll = {"date": "2024-01-16", "ts_ns": int(data.ts_ns[60]), "from": "ESH4", "to": "ESM4"}
+    data = dataclasses.replace(data, info=dataclasses.replace(data.info, rolls=(roll,)))
+    assert rolls_between(data, 40, 60) == []
+    assert rolls_between(data, 60, 80) == [{"date": "2024-01-16", "from": "ESH4", "to": "ESM4"}]
+    assert contracts_between(data, 40, 60) == ["ESH4"]
+    assert contracts_between(data, 60, 80) == ["ESM4"]
 
 
 def test_windows_of_several_symbols_lie_end_to_end():

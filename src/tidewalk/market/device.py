@@ -19,6 +19,7 @@ import numpy as np
 from tidewalk.core.arrays import Float32, HostOrDevice, Int32
 from tidewalk.core.errors import DataError
 from tidewalk.market.npz import read_npz
+from tidewalk.market.ticks import nearest_tick
 
 TRADABLE = 1
 """The fill of this decision and the next fill both lie inside the data."""
@@ -29,7 +30,10 @@ ROLL = 4
 GAP = 8
 """The move of this decision spans a hole in the data longer than `GAP_MINUTES` that is not a session break."""
 CLOSING = 16
-"""The next fill is the open of the last bar of the session: the last chance to be flat before the break."""
+"""The next fill is the open of the last bar of the session, scheduled or present: the last chance to be flat before
+the break (see `market.rules.is_closing`)."""
+NO_ENTRY = 32
+"""The next fill lies so late in the session that no position may be opened, enlarged or reversed."""
 
 GAP_MINUTES = 30
 _FORMAT = 2
@@ -67,7 +71,7 @@ class Market:
     move_ticks: Int32[HostOrDevice, "T"]
     """Change of the executable price, within the contract held, from the fill of decision t to that of decision t+1."""
     flags: Int32[HostOrDevice, "T"]
-    """Bit set of TRADABLE, LAST_OF_SESSION, ROLL, GAP, CLOSING."""
+    """Bit set of TRADABLE, LAST_OF_SESSION, ROLL, GAP, CLOSING, NO_ENTRY."""
     features: Float32[HostOrDevice, "T F"]
     """Causal, scale-free columns, unscaled; row t uses bars <= t only. Always finite."""
     session_id: Int32[HostOrDevice, "T"]
@@ -233,11 +237,31 @@ def load_market(path: Path) -> MarketData:
             raise DataError(
                 f"{path.name} has another market format than {_FORMAT}. Prepare it again from the data files."
             )
-        return MarketData(**arrays, info=market_info(info))
+        market = MarketData(**arrays, info=market_info(info))
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{path.name}: its description does not fit ({error}). Prepare it again.") from error
     except DataError as error:
         raise DataError(str(error) if path.name in str(error) else f"{path.name}: {error}") from error
+    odd = _contradiction(market)
+    if odd:
+        raise DataError(f"{path.name} contradicts itself: {odd}. Prepare it again from the data files.")
+    return market
+
+
+def _contradiction(market: MarketData) -> str | None:
+    """Where moves or flags are not those of the prices and contracts: books would count one, the ledger the other."""
+    tick_e9, end = market.info.tick_e9, max(market.num_bars - 2, 0)
+    is_roll = (market.flags[:-1] & ROLL) != 0
+    wrong = np.flatnonzero(is_roll != (np.diff(market.contract_id) != 0))
+    if wrong.size:
+        return f"at bar {wrong[0]} its flags and its contracts do not tell of the same roll"
+    filled, marked = market.open_e9[1 : end + 1], market.exit_open_e9[2 : end + 2]
+    moves = nearest_tick(marked, tick_e9) - nearest_tick(filled, tick_e9)
+    wrong = np.flatnonzero(moves != market.move_ticks[:end])
+    if wrong.size:
+        bar = wrong[0]
+        return f"at bar {bar} its move is {market.move_ticks[bar]} ticks, and its prices moved by {moves[bar]}"
+    return None
 
 
 def market_info(values: dict[str, Any]) -> MarketInfo:

@@ -1,6 +1,8 @@
 """From checked bars to a prepared market: moves in ticks, flags, features."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,10 +18,14 @@ from tidewalk.data.contracts.specs import KNOWN_ROOTS, ContractSpec, spec_for
 from tidewalk.data.load import DataConfig, Loaded, load_bars
 from tidewalk.market import device
 from tidewalk.market.device import MarketData, MarketInfo
-from tidewalk.market.user_features import FeatureBuilder, build_features, load_builder
+from tidewalk.market.rules import is_closing
+from tidewalk.market.ticks import nearest_tick
+from tidewalk.market.user_features import build_features, load_builder
 
 _NS_PER_MINUTE = 60_000_000_000
 _OFF_TICK_WARN_FRAC = 0.01
+MakeFeatures = Callable[[FrontSeries], tuple[tuple[str, ...], np.ndarray, int]]
+"""Names, values `[T, F]` float32 and first usable bar of the features of a series, see `build_features`."""
 _READ, _CHOSEN = 0.5, 0.6
 """Share of the time after which files are read, and the front contract is chosen."""
 
@@ -69,21 +75,30 @@ def prepare(data: DataConfig, config: SeriesConfig, progress: Progress = silent)
     Raises:
         DataError, ConfigError: as the readers, the roll rule and the feature function do.
     """
-    builder = load_builder(config.features) if config.features else None
+    make = features_of(config)
     loaded = load_bars(data, part(progress, 0.0, _READ))
-    front = _front(loaded, config, progress)
-    return Prepared(_market(front, builder, progress), loaded, front.series, front.spec)
+    front = front_of(loaded, config, progress)
+    return Prepared(market_of(front, make, progress), loaded, front.series, front.spec)
 
 
 def prepare_market(data: DataConfig, config: SeriesConfig, progress: Progress = silent) -> MarketData:
     """As `prepare`, but the bars of all contracts are let go before features are made, which takes less memory."""
-    builder = load_builder(config.features) if config.features else None
-    front = _front(load_bars(data, part(progress, 0.0, _READ)), config, progress)
-    return _market(front, builder, progress)
+    make = features_of(config)
+    front = front_of(load_bars(data, part(progress, 0.0, _READ)), config, progress)
+    return market_of(front, make, progress)
+
+
+def features_of(config: SeriesConfig) -> MakeFeatures:
+    """What makes the features of a configuration, and refuses those that leak.
+
+    Raises:
+        ConfigError: `--features` names no callable.
+    """
+    return functools.partial(build_features, builder=load_builder(config.features) if config.features else None)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Front:
+class Front:
     """The tradable series and what is known of it before its features."""
 
     series: FrontSeries
@@ -94,7 +109,12 @@ class _Front:
     """Without names of features."""
 
 
-def _front(loaded: Loaded, config: SeriesConfig, progress: Progress) -> _Front:
+def front_of(loaded: Loaded, config: SeriesConfig, progress: Progress = silent) -> Front:
+    """The tradable series of loaded bars.
+
+    Raises:
+        DataError, ConfigError: as the roll rule and the specification do, and as `moves`.
+    """
     release_freed()
     progress("choosing the front contract", _READ)
     spec, spec_findings = spec_of(loaded, config)
@@ -124,17 +144,22 @@ def _front(loaded: Loaded, config: SeriesConfig, progress: Progress) -> _Front:
         quality=quality.records(findings),
         files=tuple({**dataclasses.asdict(file), "notes": list(file.notes)} for file in loaded.files),
     )
-    return _Front(series, breaks, spec, move_ticks, info)
+    return Front(series, breaks, spec, move_ticks, info)
 
 
-def _market(front: _Front, builder: FeatureBuilder | None, progress: Progress) -> MarketData:
+def market_of(front: Front, make: MakeFeatures, progress: Progress = silent) -> MarketData:
+    """The market of a tradable series.
+
+    Raises:
+        DataError: as `make` does, or as `MarketData` refuses.
+    """
     release_freed()
     series, spec = front.series, front.spec
     progress("computing features", _CHOSEN)
-    names, features, first_usable = build_features(series, builder)
+    names, features, first_usable = make(series)
     return MarketData(
         move_ticks=front.move_ticks,
-        flags=flags(series, front.breaks),
+        flags=flags(series, spec.sessions, front.breaks),
         features=features,
         session_id=_session_ids(series.trade_day),
         close_move_ticks=_ticks_between(series.close_prev_e9, series.close_e9, spec.tick_e9),
@@ -224,11 +249,12 @@ def off_tick_findings(series: FrontSeries, spec: ContractSpec) -> tuple[Finding,
     return (Finding("off-tick", text, off, is_warning=True),)
 
 
-def flags(series: FrontSeries, breaks: np.ndarray | None = None) -> np.ndarray:
+def flags(series: FrontSeries, rule: str, breaks: np.ndarray | None = None) -> np.ndarray:
     """Flags `[T]` int32 of every decision (see `market.device`).
 
     Args:
         series: bars of the front contract.
+        rule: session rule of its product.
         breaks: bool [T] bars before which a hidden roll may lie; the decision whose move would span it is a gap.
     """
     length = len(series.ts_ns)
@@ -237,8 +263,6 @@ def flags(series: FrontSeries, breaks: np.ndarray | None = None) -> np.ndarray:
     is_tradable = np.arange(length) < length - 2
     is_roll = np.zeros(length, bool)
     is_roll[:-1] = series.contract_id[1:] != series.contract_id[:-1]
-    is_closing = np.zeros(length, bool)
-    is_closing[:-1] = is_last[1:]
     is_gap = np.zeros(length, bool)
     if series.interval_ns is not None:  # when an irregular bar began is not known
         hole_ns = series.ts_ns[2:] - series.known_ns[1:-1]
@@ -250,7 +274,7 @@ def flags(series: FrontSeries, breaks: np.ndarray | None = None) -> np.ndarray:
         (is_last, device.LAST_OF_SESSION),
         (is_roll, device.ROLL),
         (is_gap, device.GAP),
-        (is_closing, device.CLOSING),
+        (is_closing(series.ts_ns, is_last, series.interval_ns, rule), device.CLOSING),
     )
     return sum((mask.astype(np.int32) * bit for mask, bit in bits), np.zeros(length, np.int32))
 
@@ -286,20 +310,13 @@ def _ticks_between(from_e9: np.ndarray, to_e9: np.ndarray, tick_e9: int) -> np.n
 
     Prices are rounded, not changes: the changes of a price off the grid then still add up to its way within one tick.
     """
-    ticks = _nearest_tick(to_e9, tick_e9) - _nearest_tick(from_e9, tick_e9)
+    ticks = nearest_tick(to_e9, tick_e9) - nearest_tick(from_e9, tick_e9)
     worst = int(np.abs(ticks).max(initial=0))
     if worst >= 2**31:
         raise DataError(
             f"A move of {worst} ticks of {tick_e9 / 1e9:g} does not fit the accounting; give the true --tick."
         )
     return ticks.astype(np.int32)
-
-
-def _nearest_tick(price_e9: np.ndarray, tick_e9: int) -> np.ndarray:
-    """Whole ticks of a price, halves upwards; the remainder of a negative price counts up from the tick below it."""
-    whole = price_e9 // tick_e9  # not divmod: a quotient alone is several times faster
-    rest_e9 = price_e9 - whole * tick_e9
-    return whole + (rest_e9 >= tick_e9 - rest_e9)
 
 
 def _session_ids(trade_day: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from tidewalk.market.features import FEATURES, WARM_UP_BARS, bars_frame, build_d
 
 FeatureBuilder = Callable[[pl.DataFrame], pl.DataFrame]
 
-_PRICES = ("open", "high", "low", "close")
+PRICES = ("open", "high", "low", "close")
 _COMPARED_ROWS = 1000
 """Rows before a cut that are compared; whatever looks ahead does so in the last of them."""
 _CUT_OFF, _CHANGED = "cut off", "replaced by others"
@@ -81,7 +81,7 @@ def build_features(
         names, values = _default_values(bars)
         return names, values, WARM_UP_BARS
     frame_of_bars = bars if isinstance(bars, pl.DataFrame) else bars_frame(bars)
-    frame = _called(builder, frame_of_bars)
+    frame = called(builder, frame_of_bars)
     # Before holes are looked for: a row that looks ahead is undefined at the end, and filling it would hide why.
     _refuse_leak(frame_of_bars, builder, frame)
     _refuse_anchor(frame_of_bars, builder, frame)
@@ -144,7 +144,7 @@ def _told(error: Exception) -> str:
     return f"{text} ({Path(place.filename).name}, line {place.lineno}, in {place.name})"
 
 
-def _called(builder: FeatureBuilder, bars: pl.DataFrame) -> pl.DataFrame:
+def called(builder: FeatureBuilder, bars: pl.DataFrame) -> pl.DataFrame:
     """What the function makes of the bars, checked. It gets a copy and may do with that what it likes."""
     try:
         frame = cast(object, builder(bars.clone()))
@@ -190,13 +190,13 @@ def _refuse_leak(bars: pl.DataFrame, builder: FeatureBuilder, frame: pl.DataFram
         cut = min(int(bars.height * share), bars.height - 1)
         if cut < 2:
             continue
-        again = _called(builder, bars.head(cut) if fate == _CUT_OFF else _with_another_future(bars, cut))
+        again = called(builder, bars.head(cut) if fate == _CUT_OFF else _with_another_future(bars, cut))
         found = _first_difference(frame, again, cut)
         if found is None:
             continue
         name, row = found
-        once, twice = frame[name][row], _called(builder, bars)[name][row]
-        if not _is_same(_floats(pl.Series([once])), _floats(pl.Series([twice]))).all():
+        once, twice = frame[name][row], called(builder, bars)[name][row]
+        if not is_same(numbers(pl.Series([once])), numbers(pl.Series([twice]))).all():
             raise DataError(
                 f"Feature {name!r} is not repeatable: called twice with the same bars it gave {once} and {twice} at "
                 f"bar {row}. Seed random numbers, and keep nothing from call to call."
@@ -208,27 +208,44 @@ def _refuse_leak(bars: pl.DataFrame, builder: FeatureBuilder, frame: pl.DataFram
 
 
 def _refuse_anchor(bars: pl.DataFrame, builder: FeatureBuilder, frame: pl.DataFrame) -> None:
-    """Features must not change when all shadow prices are moved by a constant: where they start means nothing."""
+    faults = anchor_faults(bars, builder, frame)
+    if faults:
+        raise DataError(next(iter(faults.values())))
+
+
+def anchor_faults(bars: pl.DataFrame, builder: FeatureBuilder, frame: pl.DataFrame) -> dict[str, str]:
+    """Features that change when all shadow prices are moved by a constant: where those start means nothing.
+
+    Args:
+        bars: bars as feature functions get them.
+        builder: the feature function.
+        frame: what it gives for these bars.
+
+    Returns:
+        Name of the feature -> a sentence that says where and how much.
+    """
     level = float(bars["close"].abs().max() or 0.0)  # type: ignore[arg-type]
     shift = 2.0 ** math.ceil(math.log2(level)) if 0.0 < level < math.inf else 1.0  # adds no rounding to prices
-    again = _called(builder, bars.with_columns(pl.col(f"{name}_adj") + shift for name in _PRICES))
+    again = called(builder, bars.with_columns(pl.col(f"{name}_adj") + shift for name in PRICES))
+    faults: dict[str, str] = {}
     for name in frame.columns:
-        once, twice = _floats(frame[name]), _floats(again[name])
+        once, twice = numbers(frame[name]), numbers(again[name])
         differs = ~np.isclose(once, twice, rtol=1e-4, atol=1e-6, equal_nan=True)
         if differs.any():
             row = int(np.argmax(differs))
-            raise DataError(
+            faults[name] = (
                 f"Feature {name!r} depends on the level of an adjusted price: at bar {row} ({bars['ts'][row]}) it is "
                 f"{once[row]}, and {twice[row]} when all adjusted prices are {shift:g} higher. That level means "
                 "nothing, as it depends on where the data begin: use differences of adjusted prices."
             )
+    return faults
 
 
 def _with_another_future(bars: pl.DataFrame, cut: int) -> pl.DataFrame:
     """Prices and volumes threefold and a third in turn from row `cut` on; the clock and the contracts stay."""
     row = pl.int_range(pl.len())
     factor = pl.when(row < cut).then(1.0).when(row % 2 == 0).then(3.0).otherwise(1.0 / 3.0)
-    changed = [pl.col(name) * factor for name in (*_PRICES, *(f"{name}_adj" for name in _PRICES), "volume")]
+    changed = [pl.col(name) * factor for name in (*PRICES, *(f"{name}_adj" for name in PRICES), "volume")]
     return bars.with_columns(*changed, pl.col("close_prev") * factor.shift(1, fill_value=1.0))
 
 
@@ -241,17 +258,18 @@ def _first_difference(frame: pl.DataFrame, again: pl.DataFrame, cut: int) -> tup
         )
     start = max(0, cut - _COMPARED_ROWS)
     for name in frame.columns:
-        pair = (_floats(part[name][start:cut]) for part in (frame, again))
-        differs = ~_is_same(*pair)
+        pair = (numbers(part[name][start:cut]) for part in (frame, again))
+        differs = ~is_same(*pair)
         if differs.any():
             return name, start + int(np.argmax(differs))
     return None
 
 
-def _floats(column: pl.Series) -> np.ndarray:
+def numbers(column: pl.Series) -> np.ndarray:
+    """A column as float64, NaN where it is undefined."""
     return column.cast(pl.Float64).to_numpy()
 
 
-def _is_same(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def is_same(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Equal up to the noise of another order of summation; undefined equals undefined."""
     return np.isclose(left, right, rtol=1e-6, atol=1e-9, equal_nan=True)

@@ -18,8 +18,11 @@ from tidewalk.data.calendar.sessions import last_session_of_month
 
 _ROUNDING, _NO_SPREAD = 1e-7, 1e-10
 """A feature whose spread is below this share of its mean, or below this number, is rounding: it counts as constant."""
-_MIN_DECISIONS = 3
-"""A range with fewer decisions than this carries no information; its window is left out with a warning."""
+_RANGES = ("train", "val", "test")
+MIN_BARS = 5
+"""Bars that a range needs for three decisions and their fills: the fewest from which anything can be said."""
+_FEW_FRAC = 0.25
+"""A range with fewer bars than this share of what is usual at its length is said: it holds a hole, not a market."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,8 @@ class WindowConfig:
     """Accept a last window whose test months are not complete."""
     purge_bars: int | None = None
     """Bars dropped at the end of train and validation; default n-step + 1: no target reads into the next range."""
+    min_bars: int = MIN_BARS
+    """Fewest bars in a range; a window with fewer in its train, validation or test is left out, with a warning."""
 
     def __post_init__(self) -> None:
         """Refuse lengths that make no window."""
@@ -51,6 +56,8 @@ class WindowConfig:
             )
         if self.purge_bars is not None and self.purge_bars < 0:
             raise ConfigError(f"--purge-bars is {self.purge_bars}; it must be 0 or more.")
+        if self.min_bars < MIN_BARS:
+            raise ConfigError(f"--min-bars is {self.min_bars}; it must be {MIN_BARS} or more.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +84,8 @@ class Window:
     train: BarRange
     val: BarRange
     test: BarRange
+    test_month: int
+    """First month of the test, counted from year 0 (see `month_name`)."""
     is_partial_test: bool
 
 
@@ -141,29 +150,17 @@ def plan_windows(
     starts = _window_starts(complete, last_month - first_month + 1, config)
     if not starts:
         raise DataError(_too_short(first_month, last_month, complete, last_day, last_session, config))
-    notes, warnings, windows = [], [], []
-    for start in starts:
-        window = _one_window(
-            months,
-            trade_day,
-            first_month + start,
-            len(windows),
-            config,
-            purge_bars,
-            first_usable,
-            complete + first_month,
-        )
-        thin, test_month = _thin_range(window), first_month + start + config.train_months + config.val_months
-        if thin:
-            warnings.append(f"The window that tests {month_name(test_month)} is left out: {thin}.")
-        else:
-            windows.append(window)
+    cut = functools.partial(_one_window, months, trade_day, config=config, purge=purge_bars, first_usable=first_usable)
+    found = [cut(first_month + start, complete_stop=first_month + complete) for start in starts]
+    windows, warnings = _without_thin(found, config)
     if not windows:
         others = f" So are {len(warnings) - 1} others." if len(warnings) > 1 else ""
         raise DataError(
             f"No window is left. {warnings[0]}{others} {first_usable} bars go to warm-up (--lookback and the "
             f"features), {purge_bars} at each end to the purge (--purge-bars, by default --n-step + 1)."
         )
+    notes = []
+    warnings += _sparse_ranges(windows)
     if config.step_months > config.test_months:
         uncovered = config.step_months - config.test_months
         notes.append(
@@ -259,7 +256,7 @@ def _one_window(
     months: np.ndarray,
     trade_day: np.ndarray,
     start: int,
-    index: int,
+    *,
     config: WindowConfig,
     purge: int,
     first_usable: int,
@@ -268,12 +265,25 @@ def _one_window(
     edges = np.cumsum([start, config.train_months, config.val_months, config.test_months])
     bars = np.searchsorted(months, edges)
     return Window(
-        index=index,
+        index=0,
         train=_bar_range(trade_day, max(int(bars[0]), first_usable), int(bars[1]) - purge),
         val=_bar_range(trade_day, max(int(bars[1]), first_usable), int(bars[2]) - purge),
         test=_bar_range(trade_day, max(int(bars[2]), first_usable), int(bars[3])),
+        test_month=int(edges[2]),
         is_partial_test=int(edges[3]) > complete_stop,
     )
+
+
+def _without_thin(found: Sequence[Window], config: WindowConfig) -> tuple[list[Window], list[str]]:
+    """The windows whose ranges hold enough bars, numbered, and a line on each of the others."""
+    kept, lines = [], []
+    for window in found:
+        thin = _thin_range(window, config.min_bars)
+        if thin:
+            lines.append(f"The window that tests {month_name(window.test_month)} is left out: {thin}.")
+        else:
+            kept.append(dataclasses.replace(window, index=len(kept)))
+    return kept, lines
 
 
 def _bar_range(trade_day: np.ndarray, first: int, stop: int) -> BarRange:
@@ -285,14 +295,28 @@ def _bar_range(trade_day: np.ndarray, first: int, stop: int) -> BarRange:
     return BarRange(first, stop, _as_date(int(days[0])), _as_date(int(days[-1])), len(np.unique(days)))
 
 
-def _thin_range(window: Window) -> str | None:
-    for name in ("train", "val", "test"):
+def _thin_range(window: Window, min_bars: int) -> str | None:
+    for name in _RANGES:
         bars = getattr(window, name).bars
-        if bars < _MIN_DECISIONS + 2:
-            return (
-                f"its {name} range holds {bars} bars after warm-up and purge, at least {_MIN_DECISIONS + 2} are needed"
-            )
+        if bars < min_bars:
+            return f"its {name} range holds {bars} bars after warm-up and purge, at least {min_bars} are needed"
     return None
+
+
+def _sparse_ranges(windows: Sequence[Window]) -> list[str]:
+    """A line on each range with far fewer bars than its like in other windows; an incomplete test is said anyway."""
+    lines = []
+    for name in _RANGES:
+        usual = float(np.median([getattr(window, name).bars for window in windows]))
+        for window in windows:
+            held: BarRange = getattr(window, name)
+            if held.bars < _FEW_FRAC * usual and not (name == "test" and window.is_partial_test):
+                lines.append(
+                    f"The {name} range of the window that tests {month_name(window.test_month)} holds {held.bars} bars "
+                    f"in {held.sessions} session(s), where {usual:.0f} are usual: figures of it mean little. "
+                    "--min-bars leaves such windows out."
+                )
+    return lines
 
 
 def _too_short(

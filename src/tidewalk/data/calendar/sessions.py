@@ -143,6 +143,23 @@ def schedule(first: datetime.date, last: datetime.date, rule: str) -> Schedule:
     return _picked(table, table.close_ns > table.open_ns)
 
 
+def until_close_ns(ts_ns: NDArray[np.int64], rule: str) -> NDArray[np.int64]:
+    """Time from each moment to the scheduled close of the session it belongs to; 0 or less at or after the close.
+
+    Args:
+        ts_ns: [N] UTC moments, in any order.
+        rule: one of `RULES`.
+
+    Raises:
+        ConfigError: unknown rule.
+    """
+    rule, ts_ns = _known(rule), np.asarray(ts_ns, np.int64)
+    if not ts_ns.size:
+        return np.zeros(0, np.int64)
+    table, row = _rows_of(ts_ns, rule)
+    return table.schedule.close_ns[row] - ts_ns
+
+
 def scheduled_minutes(rule: str, trade_day: NDArray[np.int32]) -> NDArray[np.int32]:
     """Minutes of trading scheduled on each trade date, pauses taken out; 0 where the exchange is shut.
 
