@@ -4,13 +4,16 @@ import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from support import planted_market
 from tidewalk.agents import dqn
 from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.market.windows import Windows
+from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import EnvConfig
+from tidewalk.trading.limits import Limits
 from tidewalk.train import epoch as phases
 from tidewalk.train.population import Program, initial_state, make_members
 
@@ -30,7 +33,19 @@ class World:
         return self.market, self.windows, self.members
 
 
-def make_world(*, windows=2, seeds=2, config=None, env=None, data=None, cost=1.0, root_seed=0, **changes) -> World:
+def make_world(
+    *,
+    windows=2,
+    seeds=2,
+    config=None,
+    env=None,
+    data=None,
+    cost=1.0,
+    roll_ticks=1.5,
+    limits=None,
+    root_seed=0,
+    **changes,
+) -> World:
     config = config or DQNConfig(hidden=(16,), batch_size=16, n_step=3)
     env = env or EnvConfig()
     data = data or planted_market(days=50)
@@ -66,8 +81,16 @@ def make_world(*, windows=2, seeds=2, config=None, env=None, data=None, cost=1.0
     )
     program = dataclasses.replace(program, **changes)
     market, on_device = jax.device_put((data.on_device(), host))
-    members = make_members(windows, seeds, root_seed, cost, dqn.hyper(config, 200))
+    costs = CostTicks(
+        np.asarray(cost, np.float32), np.asarray(roll_ticks, np.float32) if env.roll_as == "spread" else None
+    )
+    members = make_members(windows, seeds, root_seed, costs, dqn.hyper(config, 200), limits)
     return World(program, market, on_device, members, data)
+
+
+def made_limits(capital=10**6, daily=10**6, drawdown=10**6) -> Limits:
+    """Account limits in ticks, by default beyond reach; a side costs one tick, a rolled lot one and a half."""
+    return Limits(*(jnp.asarray(round(ticks * 1000), jnp.int32) for ticks in (1, 1.5, capital, daily, drawdown)))
 
 
 @functools.cache

@@ -31,7 +31,8 @@ def train(config, make_batch, updates=600, size=2, actions=2):
 
 
 def batch(observation, action, reward, discount, following):
-    return Transition(observation, action, reward, jnp.full(reward.shape, discount, jnp.float32), following)
+    discounts = jnp.full(reward.shape, discount, jnp.float32)
+    return Transition(observation, action, reward, discounts, following, jnp.ones((reward.shape[0], 2), bool))
 
 
 def draw(key, size=64):
@@ -72,7 +73,7 @@ def test_probe_delayed_reward_is_discounted():
         at_end = (sign + 1) / 2
         observation = observe(jnp.zeros_like(sign), 0.0).at[:, 1].set(at_end)
         following = observe(jnp.zeros_like(sign), 1.0)
-        return Transition(observation, action, at_end, 0.9 * (1 - at_end), following)
+        return dataclasses.replace(batch(observation, action, at_end, 0.0, following), discount_t=0.9 * (1 - at_end))
 
     q = train(dataclasses.replace(CONFIG, lr=1e-2), make, updates=1200)
     assert np.allclose(q(jnp.array([0.0, 1.0])), 1.0, atol=0.1)
@@ -96,6 +97,25 @@ def test_probe_action_must_match_the_observation():
     q = train(CONFIG, make)
     assert np.allclose(q(jnp.array([1.0, 0.0])), [-1.0, 1.0], atol=0.15)
     assert np.allclose(q(jnp.array([-1.0, 0.0])), [1.0, -1.0], atol=0.15)
+
+
+@pytest.mark.parametrize(("is_masked", "value"), [(True, 1.0), (False, 1.9)])
+def test_probe_a_target_promises_only_what_is_allowed(is_masked, value):
+    """Action 1 pays 1, action 0 nothing; after the first step only action 0 may be taken, which pays nothing for ever.
+
+    So the first step is worth 1. A maximum over all actions would add 0.9 x 1 for an action that nobody can take.
+    """
+
+    def make(key):
+        sign, action = draw(key)
+        later = (sign + 1) / 2
+        now = observe(jnp.zeros_like(sign), 0.0).at[:, 1].set(later)
+        made = batch(now, action, action.astype(jnp.float32), 0.0, observe(jnp.zeros_like(sign), 1.0))
+        may_pay = jnp.stack([jnp.ones(64, bool), jnp.full(64, not is_masked)], axis=1)
+        return dataclasses.replace(made, discount_t=0.9 * (1 - later), is_allowed_t=may_pay)
+
+    q = train(dataclasses.replace(CONFIG, lr=1e-2), make, updates=1200)
+    assert np.allclose(q(jnp.array([0.0, 0.0])), [value - 1.0, value], atol=0.1)
 
 
 # validity.md B23, B24: truncation bootstraps from the final observation

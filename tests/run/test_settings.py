@@ -61,7 +61,7 @@ def test_default_purge_covers_the_targets_and_a_given_one_wins(tmp_path):
 
 def test_toml_holds_every_setting(tmp_path):
     values = tomllib.loads(to_toml(small_config(tmp_path / "m.npz", tmp_path / "run")))
-    assert set(values) == {"data", "model", "series", "windows", "env", "costs", "train", "dqn", "output"} - (
+    assert set(values) == {"data", "model", "series", "windows", "env", "costs", "limits", "train", "dqn", "output"} - (
         {"series"} - set(values)
     )
 

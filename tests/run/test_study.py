@@ -9,10 +9,12 @@ import pytest
 from support import as_nq, chain_market, planted_market, planted_signs, random_half_spreads, small_config
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.data.load import DataConfig
+from tidewalk.market.device import NO_ENTRY
 from tidewalk.run.outcome import sessions_per_year
 from tidewalk.run.study import data_fingerprint, market_hash, plan_study
 from tidewalk.trading.costs import CostConfig
 from tidewalk.trading.env import EnvConfig
+from tidewalk.trading.limits import LimitConfig
 
 
 def plan(market, **changes):
@@ -61,6 +63,66 @@ def test_sessions_that_lie_weeks_apart_are_counted_by_the_calendar():
     assert sessions_per_year(list(plan(planted_market(days=182)).legs)) == pytest.approx(365.2, abs=0.2)
 
 
+def test_lots_count_in_what_could_overflow_and_the_remedy_fits():
+    data = planted_market(days=182, move_ticks=65_000)
+    with pytest.raises(ConfigError, match=r"--positions 2 x --lots-per-level 25: .* 50 contracts.* --positions 1 or"):
+        plan(data, env=EnvConfig(positions=2, lots_per_level=25))
+    assert plan(data, env=EnvConfig(positions=1, lots_per_level=25)).num_windows > 0
+    with pytest.raises(ConfigError, match=r"--lots-per-level 90: .*Use --max-position \d+ or fewer") as refused:
+        plan(data, env=EnvConfig(lots_per_level=90))
+    most = int(str(refused.value).split("Use --max-position ")[1].split(" ")[0])
+    assert plan(data, env=EnvConfig(lots_per_level=most)).num_windows > 0
+    assert plan(data, env=EnvConfig(positions=90 // 9, lots_per_level=9, max_position=most)).num_windows > 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "where"),
+    [
+        (LimitConfig(trailing_drawdown_usd=26_000_000.0), "in one row"),
+        (LimitConfig(daily_loss_usd=1000.0), "in one session"),
+    ],
+)
+def test_an_account_that_could_not_be_counted_is_refused(limits, where):
+    """24 bars a day with moves of 60,000 ticks: a session may reach 1.4 million ticks with one contract."""
+    config = small_config(Path("none.npz"))
+    data = planted_market(days=213, move_ticks=60_000)
+    config = dataclasses.replace(config, limits=LimitConfig(capital_usd=1e6))
+    with pytest.raises(ConfigError, match=rf"counted in int32.*2 contract.*{where}"):
+        plan_study(dataclasses.replace(config, limits=limits, env=EnvConfig(positions=2)), [data], compose="scan")
+    # a month moves by 43 million ticks: more than milliticks could hold, and counted all the same
+    assert plan_study(config, [data], compose="scan").limits is not None
+
+
+def test_a_delay_takes_bars_from_the_warm_up_and_lots_none_from_the_learning():
+    data = planted_market(days=182)
+    one, late = plan(data), plan(data, env=EnvConfig(lookback=3, decision_delay=5))
+    assert one.windows.train[0, 0] == 0
+    assert late.windows.train[0, 0] == 2 + 5
+    lots = plan(data, env=EnvConfig(lots_per_level=4))
+    np.testing.assert_allclose(lots.windows.reward_scale, one.windows.reward_scale / 4)
+
+
+def test_a_roll_fee_is_paid_by_spreads_alone():
+    data = planted_market(days=182)
+    costs = CostConfig(commission_usd=2.25, slippage_ticks=0.5)
+    study = plan(data, costs=costs, env=EnvConfig(roll_as="spread"))
+    assert study.legs[0].costs.roll_usd == 10.75
+    assert study.cost_ticks.roll.tolist() == [np.float32(0.86)] * 3
+    given = dataclasses.replace(costs, roll_fee_usd=5.0)
+    assert plan(data, costs=given, env=EnvConfig(roll_as="spread")).cost_ticks.roll.tolist() == [np.float32(0.4)] * 3
+    with pytest.raises(ConfigError, match=r"--roll-fee-usd 5 .*Use --roll-as spread"):
+        plan(data, costs=given)
+
+
+def test_no_entries_before_the_close_are_marked_on_the_resident_market():
+    hourly = planted_market(days=182)
+    study = plan(hourly, env=EnvConfig(no_entry_minutes=90))
+    marked = np.asarray(study.resident_market().flags) & NO_ENTRY
+    assert 0 < np.count_nonzero(marked) < hourly.num_bars / 4
+    assert not (np.asarray(plan(hourly).resident_market().flags) & NO_ENTRY).any()
+    assert market_hash(study) != market_hash(plan(hourly))
+
+
 def plan_both(*markets, **changes):
     config = dataclasses.replace(small_config(Path("data")), **changes)
     return plan_study(
@@ -75,7 +137,8 @@ def test_each_symbol_keeps_its_own_windows_costs_and_scaler_in_one_store():
     assert [len(leg.plan.windows) for leg in study.legs] == [one.num_windows for one in alone] == [3, 2]
     assert [window.index for leg in study.legs for window in leg.plan.windows] == [0, 1, 2, 3, 4]
     assert [leg.symbol for leg in study.leg_by_window] == ["ES.FUT"] * 3 + ["NQ.FUT"] * 2
-    assert study.side_ticks.tolist() == [np.float32(8.75 / 12.5)] * 3 + [1.0] * 2
+    assert study.cost_ticks.side.tolist() == [np.float32(8.75 / 12.5)] * 3 + [1.0] * 2
+    assert (study.cost_ticks.roll, study.limits) == (None, None)
     assert (study.num_windows, study.num_members) == (5, 10)
     resident = study.resident_market()
     for leg, one, rows in zip(study.legs, alone, (slice(0, 3), slice(3, 5)), strict=True):
@@ -88,6 +151,16 @@ def test_each_symbol_keeps_its_own_windows_costs_and_scaler_in_one_store():
         assert study.windows.center[rows].tobytes() == one.windows.center.tobytes()
         assert study.windows.reward_scale[rows].tobytes() == one.windows.reward_scale.tobytes()
     assert study.program.val_bars == max(one.program.val_bars for one in alone)
+
+
+def test_limits_are_counted_in_the_ticks_of_each_symbol():
+    es, nq = planted_market(days=182), as_nq(planted_market(days=152))
+    limits = LimitConfig(capital_usd=10_000.0, daily_loss_usd=500.0)
+    found = plan_both(es, nq, limits=limits, costs=CostConfig(commission_usd=2.5, slippage_ticks=0.5)).limits
+    assert found.capital.tolist() == [800_000] * 3 + [2_000_000] * 2
+    assert found.daily_loss.tolist() == [40_000] * 3 + [100_000] * 2
+    assert found.side.tolist() == [700] * 3 + [1000] * 2
+    assert found.drawdown is None
 
 
 def test_no_window_reaches_over_a_seam():

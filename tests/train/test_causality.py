@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from made_up_bars import TICK_E9, day_ns, hourly_contracts, prepared
-from support import planted_signs
+from support import baseline_book, planted_signs
 from tidewalk.agents import dqn
 from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.core import trees
@@ -23,10 +23,10 @@ from tidewalk.market import prepare, user_features, windows
 from tidewalk.market.device import Market, MarketData
 from tidewalk.market.windows import WindowConfig, WindowPlan, Windows
 from tidewalk.trading import env as env_ops
-from tidewalk.trading.account import allowed, book
+from tidewalk.trading.account import book
+from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import epoch as phases
-from tidewalk.train.baselines import baseline_book
 from tidewalk.train.population import Members, Program, initial_state, longest, make_members, window_of
 from tidewalk.train.rollout import rollout, scaler_of
 
@@ -101,7 +101,8 @@ def program() -> Program:
 
 @functools.cache
 def members() -> Members:
-    return make_members(2, SEEDS, 0, 0.7, dqn.hyper(DQNConfig(lr=3e-3), STEPS * EPOCHS))
+    cost = CostTicks(np.asarray(0.7, np.float32))
+    return make_members(2, SEEDS, 0, cost, dqn.hyper(DQNConfig(lr=3e-3), STEPS * EPOCHS))
 
 
 def first_row(rows: Windows) -> Windows:
@@ -124,7 +125,9 @@ def compiled(name: str):
         "step": lambda *args: phases.learn_step(program(), *args[:3], phases.collect_step(program(), *args)),
         "evaluate": lambda *args: phases.evaluate_step(program(), *args),
         "play": lambda market, rows, span: (
-            rollout(program(), market, first_row(rows), span, random_table(), bars=128, with_path=True).positions
+            rollout(
+                program(), market, first_row(rows), span, random_table(), limits=None, bars=128, with_path=True
+            ).positions
         ),
         "see": lambda market, rows, bars: jax.vmap(
             lambda bar: env_ops.see(ENV, market, scaler_of(first_row(rows)), bar)
@@ -333,7 +336,7 @@ def planted_study(persistence: float = 0.7, length: int = 12_000):
 
 
 def mean_moves(market: MarketData, lots: np.ndarray, cost_ticks: float = 1.0) -> float:
-    account = book(market, 10, allowed(market, EnvConfig(), 10, lots))
+    account = book(market, 10, np.append(lots[:-1], 0))
     return (account.gross_ticks.sum() - cost_ticks * account.sides.sum()) / len(lots) / 10
 
 

@@ -9,29 +9,32 @@ import numpy as np
 import pytest
 
 from support import chain_market, planted_signs, random_half_spreads
-from tidewalk.trading.account import allowed, book, by_session
-from tidewalk.trading.env import EnvConfig
-from tidewalk.train.evaluate import trade_members, validate
+from tidewalk.market.device import CLOSING
+from tidewalk.trading.account import book, by_session
+from tidewalk.trading.env import EnvConfig, Tally
+from tidewalk.train.evaluate import trade_ensembles, trade_members, validate
 from tidewalk.train.population import Best
-from worlds import base, base_state, make_world
+from worlds import base, base_state, made_limits, make_world
+
+SPREAD = EnvConfig(positions=2, lots_per_level=2, direction="long", roll_as="spread", decision_delay=1)
 
 
-def session_world(env, *, is_recorded: bool):
+def session_world(env, *, is_recorded: bool, limits=None):
     """A market with a roll whose validation range does not begin with a session: 24 bars a day."""
     data = chain_market(planted_signs(1200, 0.6, seed=3), 3, bars_per_day=24, roll_at=700)
     data = random_half_spreads(data) if is_recorded else data
-    return make_world(windows=1, seeds=1, env=env, data=data, select="sharpe", has_spread=is_recorded)
+    return make_world(windows=1, seeds=1, env=env, data=data, select="sharpe", has_spread=is_recorded, limits=limits)
 
 
 @pytest.mark.parametrize(
-    ("env", "start", "is_recorded"),
-    [(env, start, False) for env in (EnvConfig(), EnvConfig(flat_at_close=True)) for start in (0, 17, 18, 19)]
-    + [(EnvConfig(flat_at_close=True), 18, True)],
+    ("env", "start", "is_recorded", "limits"),
+    [(env, start, False, {}) for env in (EnvConfig(), EnvConfig(flat_at_close=True)) for start in (0, 17, 18, 19)]
+    + [(EnvConfig(flat_at_close=True), 18, True, {}), (SPREAD, 18, True, {}), (SPREAD, 18, True, {"daily": 30})],
     ids=str,
 )
-def test_the_session_sharpe_is_that_of_the_books(env, start, is_recorded):
+def test_the_session_sharpe_is_that_of_the_books(env, start, is_recorded, limits):
     """The validation range is moved bar by bar over a session break: a decision counts where it fills."""
-    world = session_world(env, is_recorded=is_recorded)
+    world = session_world(env, is_recorded=is_recorded, limits=made_limits(**limits) if limits else None)
     first = 605 - 605 % 24 + start + 4
     windows = dataclasses.replace(world.windows, val=jnp.array([[first, first + 150]], jnp.int32))
     member = jax.tree.map(lambda leaf: leaf[0], world.members)
@@ -40,12 +43,15 @@ def test_the_session_sharpe_is_that_of_the_books(env, start, is_recorded):
     policy = jax.jit(functools.partial(trade_members, dataclasses.replace(world.program, test_bars=150)))
     zero, one = jnp.zeros(1), jnp.ones(1, jnp.int32)
     batched = jax.tree.map(lambda leaf: leaf[None], params)
-    best = Best(params=batched, score=zero, epoch=one, spread=zero, gross_ticks=one, sides=one)
+    best = Best(params=batched, score=zero, epoch=one, spread=zero, tally=Tally(one, one))
     path = policy(world.market, dataclasses.replace(windows, test=windows.val), world.members, best)
-    lots = np.asarray(path[0], np.int64) - env.flat
-    assert np.array_equal(lots, allowed(world.data, env, first, lots))
-    sessions = by_session(world.data, book(world.data, first, lots))
-    net = sessions.gross_ticks - 1.0 * sessions.sides - sessions.crossed_ticks
+    lots = (np.asarray(path[0], np.int64) - env.flat) * env.lots_per_level
+    closes = (world.data.flags[first : first + 150] & CLOSING) != 0
+    assert lots[-1] == 0
+    assert not (env.flat_at_close and lots[closes].any())
+    sessions = by_session(world.data, book(world.data, first, lots, env.roll_as))
+    net = sessions.gross_ticks - 1.0 * sessions.sides - sessions.crossed_ticks - 1.5 * sessions.rolled
+    assert not limits or sessions.rolled.any() or (net < -30).any()
     assert bool(sessions.crossed_ticks.any()) == is_recorded
     assert len(np.unique(net)) > 3
     assert float(score.score) == pytest.approx(net.mean() / net.std(ddof=1), rel=1e-4)
@@ -63,13 +69,37 @@ def test_the_net_reward_that_chooses_the_best_epoch_is_that_of_the_books(is_reco
     score = jax.jit(functools.partial(validate, program))(world.market, windows, member, params)
     zero, one = jnp.zeros(1), jnp.ones(1, jnp.int32)
     batched = jax.tree.map(lambda leaf: leaf[None], params)
-    best = Best(params=batched, score=zero, epoch=one, spread=zero, gross_ticks=one, sides=one)
+    best = Best(params=batched, score=zero, epoch=one, spread=zero, tally=Tally(one, one))
     path = jax.jit(functools.partial(trade_members, program))(world.market, windows, world.members, best)
     first, stop = (int(edge) for edge in windows.val[0])
     account = book(data, first, np.asarray(path[0], np.int64)[: stop - first] - 1)
     net = account.gross_ticks.sum() - 1.0 * account.sides.sum() - account.crossed_ticks.sum()
     assert float(score.score) == pytest.approx(0.1 * net, rel=1e-5)
-    assert (score.crossed_ticks is None) != is_recorded
+    assert (score.tally.crossed_ticks is None) != is_recorded
+
+
+def test_an_ensemble_of_equals_is_halted_as_each_of_them_is():
+    """Every policy has an account of its own, with the limits of its window."""
+    ticks = np.array([40, 90])
+    data = chain_market(planted_signs(1200, 0.6, seed=3), 3, bars_per_day=24)
+    limits = jax.tree.map(lambda *leaves: np.asarray(leaves), *(made_limits(drawdown=most) for most in ticks))
+    world = make_world(data=data, limits=limits)
+    one = jax.jit(lambda: world.program.agent.init(world.members.key[0]).params)()
+    alike = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (4, *leaf.shape)), one)
+    best = Best(alike, jnp.zeros(4), jnp.ones(4, jnp.int32), jnp.ones(4), base_state().best.tally)
+    fixed = (*world.fixed, best)
+    members, ensembles = jax.jit(
+        lambda *given: (trade_members(world.program, *given), trade_ensembles(world.program, *given, seeds=2))
+    )(*fixed)
+    assert np.array_equal(np.asarray(members)[::2], ensembles)
+    for path, (first, stop), most in zip(np.asarray(ensembles, np.int64), world.windows.test, ticks, strict=True):
+        account = book(data, int(first), path[: int(stop - first)] - 1)
+        equity = np.cumsum(account.gross_ticks - account.sides)
+        drawdown = np.maximum.accumulate(np.maximum(equity, 0)) - equity
+        row = int(np.argmax(drawdown >= most))
+        assert 0 < row < len(equity) - 10
+        assert not account.after_lots[row + 1 :].any()
+        assert account.after_lots[row] != 0
 
 
 def test_a_member_without_a_best_epoch_stays_flat_in_the_test_months():

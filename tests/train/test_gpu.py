@@ -9,14 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from support import planted_market, small_config
+from support import planted_market, random_half_spreads, small_config
 from tidewalk.core import keys, trees
 from tidewalk.market.device import save_market
 from tidewalk.run import loop
+from tidewalk.trading.costs import CostTicks
+from tidewalk.trading.env import EnvConfig
 from tidewalk.train import epoch as phases
+from tidewalk.train.oracle import hindsight
 from tidewalk.train.population import window_of
 from tidewalk.train.rollout import member_table, rollout, rollout_sequential
-from worlds import base, base_epoch, base_state, make_world
+from worlds import base, base_epoch, base_state, made_limits, make_world
 
 pytestmark = pytest.mark.gpu
 
@@ -52,24 +55,41 @@ def test_all_rollout_forms_take_the_same_positions_on_a_long_range():
     window = window_of(world.windows, jnp.int32(0))
     params = program.agent.params(program.agent.init(keys.root_key(3)))
 
+    def given(program, table):
+        return program, world.market, window, window.test, table
+
     def positions(compose):
         table = member_table(program.agent, program.env, params)
         if compose == "sequential":
-            return rollout_sequential(program, world.market, window, window.test, table, bars=program.test_bars)
-        chosen = dataclasses.replace(program, compose=compose)
-        return rollout(
-            chosen, world.market, window, window.test, table, bars=program.test_bars, with_path=True
-        ).positions
+            return rollout_sequential(*given(program, table), limits=None, bars=program.test_bars)
+        counted = compose == "counted"
+        chosen = dataclasses.replace(program, compose="scan" if counted else compose)
+        limits = made_limits() if counted else None
+        return rollout(*given(chosen, table), limits=limits, bars=program.test_bars, with_path=True).positions
 
     with jax.default_matmul_precision("float32"):
         found = {
             compose: np.asarray(jax.jit(functools.partial(positions, compose))())
-            for compose in ("scan", "associative", "sequential")
+            for compose in ("scan", "associative", "counted", "sequential")
         }
     assert np.array_equal(found["scan"], found["associative"])
+    assert np.array_equal(found["scan"], found["counted"]), "an account that reaches no limit changes nothing"
     assert (
         np.mean(found["scan"] != found["sequential"]) < 1e-3
     )  # matrix products of other shapes may round a tie differently
+
+
+def test_the_hindsight_bound_is_the_same_path_in_both_forms_on_a_long_range():
+    data = random_half_spreads(planted_market(days=3000, persistence=0.55))
+    for env in (EnvConfig(), EnvConfig(positions=2, flat_at_close=True, roll_as="spread")):
+        costs = CostTicks(jnp.full(2, 0.68), jnp.full(2, 1.1) if env.roll_as == "spread" else None)
+        spans = jnp.array([[5, 70_000], [100, 60_000]], jnp.int32)
+        paths = [
+            np.asarray(hindsight(env, data.on_device(), spans, costs, bars=70_000, compose=form))
+            for form in ("scan", "associative")
+        ]
+        assert len(np.unique(paths[0])) > 1
+        assert np.array_equal(*paths)
 
 
 def test_no_loop_copies_the_replay_on_the_gpu():

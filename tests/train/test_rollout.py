@@ -1,76 +1,242 @@
 import dataclasses
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from support import chain_market, planted_market, planted_signs, random_half_spreads
-from tidewalk.agents import replay
+from support import chain_market, planted_signs, random_half_spreads
 from tidewalk.core import keys
-from tidewalk.market.device import GAP
-from tidewalk.trading.account import allowed, book
+from tidewalk.market.device import CLOSING, NO_ENTRY, ROLL
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import rollout as rollouts
-from tidewalk.train.population import Lanes, initial_state, window_of
-from tidewalk.train.rollout import collect, ensemble_table, member_table, rollout, rollout_sequential, transitions
+from tidewalk.train.population import window_of
+from tidewalk.train.rollout import (
+    ensemble_table,
+    follow,
+    member_table,
+    rollout,
+    rollout_sequential,
+)
+from worlds import made_limits, make_world
 
 
 def roll_market():
     return chain_market(planted_signs(1200, 0.6, seed=3), 3, bars_per_day=24, roll_at=900)
 
 
-@pytest.mark.parametrize("env", [EnvConfig(), EnvConfig(positions=2, lookback=3), EnvConfig(flat_at_close=True)])
-@pytest.mark.parametrize("chunk", [64, 2048])
-def test_all_forms_of_a_greedy_rollout_take_the_same_positions(world_factory, monkeypatch, env, chunk):
-    monkeypatch.setattr(rollouts, "CHUNK", chunk)
-    world = world_factory(env=env, data=roll_market())
-    agent = world.program.agent
-    params = agent.params(agent.init(keys.root_key(1)))
-    window = window_of(world.windows, jnp.int32(0))
-    table = member_table(agent, env, params)
-    bars = world.program.test_bars
-    forms = [
-        rollout(
-            dataclasses.replace(world.program, compose=compose),
-            world.market,
-            window,
-            window.test,
-            table,
-            bars=bars,
-            with_path=True,
-        )
-        for compose in ("scan", "associative")
-    ]
-    reference = rollout_sequential(world.program, world.market, window, window.test, table, bars=bars)
-    assert len(np.unique(reference)) > 1
-    for form in forms:
-        assert np.array_equal(form.positions, reference)
-    lots = np.asarray(reference, np.int64)[: int(window.test[1] - window.test[0])] - env.flat
-    first = int(window.test[0])
-    account = book(world.data, first, lots)
-    assert np.array_equal(lots, allowed(world.data, env, first, lots))
-    assert int(forms[0].gross_ticks) == account.gross_ticks.sum()
-    assert int(forms[0].sides) == account.sides.sum()
-    assert lots[-1] == 0
-    assert forms[0].crossed_ticks is None
+ENVS = [
+    EnvConfig(),
+    EnvConfig(positions=2, lookback=3),
+    EnvConfig(flat_at_close=True),
+    EnvConfig(positions=3, lots_per_level=2, max_position=4, direction="long", roll_as="spread", decision_delay=2),
+    EnvConfig(positions=2, no_entry_minutes=60, flat_at_close=True, direction="short"),
+]
 
 
-@pytest.mark.parametrize("env", [EnvConfig(), EnvConfig(positions=2, flat_at_close=True)])
-def test_all_forms_cross_the_same_recorded_spreads_as_the_books(world_factory, monkeypatch, env):
+def made_market(*, is_recorded=False):
+    """A market with a roll, no entries in the last four hours of a day, and spreads where asked."""
+    data = roll_market()
+    late = np.where(np.arange(data.num_bars) % 24 >= 18, NO_ENTRY, 0).astype(np.int32)
+    data = dataclasses.replace(data, flags=data.flags | late)
+    return random_half_spreads(data) if is_recorded else data
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """One world and one random policy on it, every form of its rollout compiled once."""
+
+    world: object
+    forms: object
+    """limits -> composed by scan, composed by association, bar by bar; with the account, bar by bar with it"""
+    followed: object
+    """(limits or None, wanted, how maps are chained) -> positions"""
+
+
+@functools.cache
+def played(number: int) -> Played:
+    env, is_recorded = ENVS[number], number in (1, 3)
+    world = make_world(env=env, data=made_market(is_recorded=is_recorded), has_spread=is_recorded)
+    table, window = random_table(world, seed=7), window_of(world.windows, jnp.int32(0))
+    program, bars = world.program, world.program.test_bars
+
+    def forms(limits):
+        given = (world.market, window, window.test, table)
+        composed = [
+            rollout(dataclasses.replace(program, compose=c), *given, limits=None, bars=bars, with_path=True)
+            for c in ("scan", "associative")
+        ]
+        one_by_one = rollout_sequential(program, *given, limits=None, bars=bars)
+        counted = rollout(program, *given, limits=limits, bars=bars, with_path=True)
+        return *composed, one_by_one, counted, rollout_sequential(program, *given, limits=limits, bars=bars)
+
+    def followed(limits, wanted, compose):
+        return follow(env, world.market, limits, world.windows.test[0], wanted, compose=compose)
+
+    return Played(world, jax.jit(forms), jax.jit(followed, static_argnums=2))
+
+
+@pytest.fixture(autouse=True)
+def several_chunks(monkeypatch):
+    """What is held, and the account, are carried from one chunk to the next."""
     monkeypatch.setattr(rollouts, "CHUNK", 64)
-    world = world_factory(env=env, data=random_half_spreads(roll_market()), has_spread=True)
-    agent, program, window = world.program.agent, world.program, window_of(world.windows, jnp.int32(0))
-    table, bars = member_table(agent, env, agent.params(agent.init(keys.root_key(1)))), program.test_bars
-    reference = rollout_sequential(program, world.market, window, window.test, table, bars=bars)
-    first = int(window.test[0])
-    account = book(world.data, first, np.asarray(reference, np.int64)[: int(window.test[1]) - first] - env.flat)
-    for compose in ("scan", "associative"):
-        form = dataclasses.replace(program, compose=compose)
-        found = rollout(form, world.market, window, window.test, table, bars=bars, with_path=False)
-        assert float(found.crossed_ticks) == account.crossed_ticks.sum() > 0
-        assert int(found.sides) == account.sides.sum()
+
+
+def random_table(world, seed=1):
+    agent = world.program.agent
+    params = jax.jit(lambda: agent.params(agent.init(keys.root_key(seed))))()
+    return member_table(agent, world.program.env, params)
+
+
+def tally_of(data, env, first, lots, *, held=0):
+    """Sums of a path that starts with a position, in plain Python."""
+    gross = sides = rolled = crossed = 0
+    for bar, after in enumerate(lots, first):
+        is_roll = data.flags[bar] & ROLL
+        kept = min(abs(held), abs(after)) if is_roll and held * after > 0 else 0
+        traded = abs(held) + abs(after) - 2 * kept if is_roll else abs(after - held)
+        traded += 2 * kept if env.roll_as == "sides" else 0
+        rolled += kept
+        gross, sides = gross + after * int(data.move_ticks[bar]), sides + traded
+        crossed += traded * (0.0 if data.half_spread_ticks is None else float(data.half_spread_ticks[bar + 1]))
+        held = after
+    return gross, sides, rolled, crossed
+
+
+def lots_of(world, positions):
+    first, stop = (int(edge) for edge in world.windows.test[0])
+    env = world.program.env
+    return first, ((np.asarray(positions, np.int64)[: stop - first] - env.flat) * env.lots_per_level).tolist()
+
+
+def assert_within_the_rules(data, env, first, lots):
+    held, most = 0, env.max_lots
+    for bar, after in enumerate(lots, first):
+        low, high = (0 if env.direction == "long" else -most), (0 if env.direction == "short" else most)
+        if env.no_entry_minutes and data.flags[bar] & NO_ENTRY:
+            low, high = max(low, min(held, 0)), min(high, max(held, 0))
+        if env.flat_at_close and data.flags[bar] & CLOSING:
+            low = high = 0
+        assert low <= after <= high, bar
+        held = after
+    assert held == 0, "the last decision closes"
+
+
+@pytest.mark.parametrize("number", range(len(ENVS)))
+def test_all_forms_of_a_greedy_rollout_take_the_same_positions(number):
+    """Composed maps, in both ways, and acting bar by bar; and beside an account that reaches no limit."""
+    made = played(number)
+    env, data = made.world.program.env, made.world.data
+    composed, associated, reference, counted, counted_reference = made.forms(made_limits())
+    assert len(np.unique(reference)) > 1
+    assert np.array_equal(counted_reference, reference)
+    first, lots = lots_of(made.world, reference)
+    assert_within_the_rules(data, env, first, lots)
+    gross, sides, rolled, crossed = tally_of(data, env, first, lots)
+    for form in (composed, associated, counted):
+        assert np.array_equal(form.positions, reference)
+        tally = form.tally
+        assert (int(tally.gross_ticks), int(tally.sides)) == (gross, sides)
+        assert tally.rolled is None if env.roll_as == "sides" else int(tally.rolled) == rolled
+        assert tally.crossed_ticks is None if data.half_spread_ticks is None else float(tally.crossed_ticks) == crossed
+    assert crossed > 0 or data.half_spread_ticks is None
+
+
+def test_a_chunk_is_a_matter_of_memory_alone(monkeypatch):
+    world, found = played(0).world, []
+    table, window, bars = random_table(world), window_of(world.windows, jnp.int32(0)), world.program.test_bars
+    for chunk in (64, 2048):
+        monkeypatch.setattr(rollouts, "CHUNK", chunk)
+        given = (world.program, world.market, window, window.test, table)
+        play = jax.jit(functools.partial(rollout, *given, bars=bars, with_path=True))
+        found.append(play(limits=made_limits(drawdown=60)))
+    assert np.array_equal(found[0].positions, found[1].positions)
+    assert int(found[0].tally.gross_ticks) == int(found[1].tally.gross_ticks)
+
+
+# ---- account limits
+
+
+def with_account(world, limits, wanted):
+    """The path of wanted lots under the limits, in plain Python and exact: the contract, row by row.
+
+    Args:
+        world: market, rules and range.
+        limits: in milliticks.
+        wanted: (bar, lots held) -> lots wanted.
+
+    Returns:
+        The path in lots, the bars whose decisions were halted, and whether the account ended.
+    """
+    data, env = world.data, world.program.env
+    first, stop = (int(edge) for edge in world.windows.test[0])
+    capital, daily, drawdown = (int(x) for x in (limits.capital, limits.daily_loss, limits.drawdown))
+    equity = peak = day = held = 0
+    is_over, halted_rows, path = False, [], []
+    for bar in range(first, stop):
+        is_same_day = bar > first and data.session_id[bar + 1] == data.session_id[bar]
+        is_halted = is_over or (is_same_day and day <= -daily)
+        is_closing = env.flat_at_close and data.flags[bar] & CLOSING
+        after = 0 if is_halted or is_closing or bar == stop - 1 else wanted(bar, held)
+        gross, sides, rolled, crossed = tally_of(data, env, bar, [after], held=held)
+        net = gross * 1000 - sides * 1000 - (rolled * 1500 if env.roll_as == "spread" else 0) - round(crossed * 1000)
+        equity, day = equity + net, (day if is_same_day else 0) + net
+        peak = max(peak, equity)
+        is_over = is_over or equity <= -capital or peak - equity >= drawdown
+        halted_rows += [bar] if is_halted else []
+        path.append(after)
+        held = after
+    return path, halted_rows, is_over
+
+
+LIMITS = [{"capital": 40}, {"daily": 6}, {"drawdown": 45}, {"capital": 300, "daily": 12, "drawdown": 200}]
+
+
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+@pytest.mark.parametrize("number", [0, 3, 4])
+def test_account_limits_halt_a_rollout_row_by_row(number, limits):
+    """The rollout, acting bar by bar, the followed path and plain Python agree on every position."""
+    played_here, made = played(number), made_limits(**limits)
+    world = played_here.world
+    free, _, _, found, reference = played_here.forms(made)
+    assert np.array_equal(found.positions, reference)
+    first, lots = lots_of(world, reference)
+    assert_within_the_rules(world.data, world.program.env, first, lots)
+    assert lots != lots_of(world, free.positions)[1], "the limits must act"
+    # a path that is allowed is followed as it is
+    by_bar = dict(enumerate(lots, first))
+    path, halted_rows, is_over = with_account(world, made, lambda bar, _: by_bar[bar])
+    assert path == lots
+    assert len(halted_rows) > 3
+    assert all(by_bar[bar] == 0 for bar in halted_rows)
+    assert is_over or "daily" in limits
+    assert np.array_equal(played_here.followed(made, found.positions, "scan"), found.positions)
+    gross, sides, _, _ = tally_of(world.data, world.program.env, first, lots)
+    assert (int(found.tally.gross_ticks), int(found.tally.sides)) == (gross, sides)
+
+
+@pytest.mark.parametrize("limits", [None, LIMITS[3]], ids=str)
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_wanted_path_is_clamped_into_the_rules(number, limits):
+    world = played(number).world
+    env, made = world.program.env, None if limits is None else made_limits(**limits)
+    first, stop = (int(edge) for edge in world.windows.test[0])
+    wanted = np.random.default_rng(3).integers(0, env.num_positions, world.program.test_bars).astype(np.int8)
+    found = [played(number).followed(made, jnp.asarray(wanted), compose) for compose in ("scan", "associative")]
+    assert np.array_equal(*found)
+
+    def clamped(bar, held):
+        low, high = (0 if env.direction == "long" else -2), (0 if env.direction == "short" else 2)
+        if env.no_entry_minutes and world.data.flags[bar] & NO_ENTRY:
+            low, high = max(low, min(held, 0)), min(high, max(held, 0))
+        return min(max(int(wanted[bar - first]) - env.flat, low), high)
+
+    path, halted_rows, _ = with_account(world, made or made_limits(), clamped)
+    assert lots_of(world, found[0])[1] == path
+    assert (np.asarray(found[0])[stop - first :] == env.flat).all()
+    assert bool(halted_rows) == (limits is not None)
 
 
 def test_a_rollout_starts_flat_and_is_flat_beyond_its_range(world_factory):
@@ -81,63 +247,30 @@ def test_a_rollout_starts_flat_and_is_flat_beyond_its_range(world_factory):
         return jnp.tile(jnp.array([[0.0, 0.0, 1.0]]), (3, 1))
 
     short = jnp.array([100, 110], jnp.int32)
-    found = rollout(world.program, world.market, window, short, always_long, bars=16, with_path=True)
+    given = (world.program, world.market, window, short, always_long)
+    found = jax.jit(functools.partial(rollout, *given, limits=None, bars=16, with_path=True))()
     assert found.positions.tolist() == [2] * 9 + [1] * 7
-    assert int(found.sides) == 2
+    assert int(found.tally.sides) == 2
 
 
-# validity.md B20, B24, 2.1: rewards, cuts and final observations against a slow reference
-@pytest.mark.parametrize("is_recorded", [False, True])
-def test_transitions_equal_a_scalar_reference(world_factory, is_recorded):
-    world = world_factory(data=random_half_spreads(roll_market()) if is_recorded else roll_market())
-    half_ticks = world.data.half_spread_ticks if is_recorded else np.zeros(world.data.num_bars)
-    window = window_of(world.windows, jnp.int32(0))
-    program = world.program
-    rng = np.random.default_rng(0)
-    count, n_step = 200, 3
-    bar = rng.integers(10, 580, count)[:, None] + np.arange(n_step)
-    bar[:50] = np.arange(50)[:, None] % 3 + 898 - 1 + np.arange(n_step)  # around the roll
-    action = rng.integers(0, 3, (count, n_step))
-    position = np.concatenate([rng.integers(0, 3, (count, 1)), action[:, :-1]], axis=1)
-    fresh = rng.random((count, n_step)) < 0.3
-    bar = np.where(np.cumsum(fresh[:, :] & (np.arange(n_step) > 0), axis=1) > 0, 20, bar)
-    records = replay.pack(*(jnp.asarray(x, jnp.int32) for x in (bar, position, action)), jnp.asarray(fresh))
-    gamma, cost = 0.9, 1.5
-    batch = transitions(program, world.market, window, records, jnp.float32(cost), jnp.float32(gamma))
-    move, flags = world.data.move_ticks, world.data.flags
-    for row in range(count):
-        total, k = 0.0, 0
-        for j in range(n_step):
-            if j > 0 and fresh[row, j]:
-                break
-            t, before, after = int(bar[row, j]), int(position[row, j]) - 1, int(action[row, j]) - 1
-            traded = abs(before) + abs(after) if flags[t] & 4 else abs(after - before)
-            total += gamma**j * (after * int(move[t]) - (cost + half_ticks[t + 1]) * traded) * 0.1
-            k = j + 1
-        assert float(batch.reward_t[row]) == pytest.approx(total, abs=1e-5)
-        assert float(batch.discount_t[row]) == pytest.approx(gamma**k, rel=1e-6)
-        final = np.concatenate([world.data.features[bar[row, 0] + k], np.eye(3)[action[row, k - 1]]])
-        np.testing.assert_allclose(batch.observation_t[row], final, rtol=1e-6)
+@pytest.mark.parametrize("delay", [1, 4])
+def test_a_delay_shifts_what_a_policy_sees_and_nothing_else(world_factory, delay):
+    """A policy that follows the sign of the bar it sees holds under a delay what it held that many bars before."""
 
+    def follow_sign(seen):
+        return jnp.tile(jnp.stack([-seen[0], jnp.float32(0.0), seen[0]])[None, :], (3, 1))
 
-def test_lanes_stay_inside_the_train_decisions_and_restart_flat(world_factory):
-    world = world_factory()
-    window = window_of(world.windows, jnp.int32(0))
-    state = initial_state(world.program, world.windows, world.members)
-    lanes = jax.tree.map(lambda leaf: leaf[0], state.lanes)
-    params = jax.tree.map(lambda leaf: leaf[0], state.agent.params)
-    first, stop = (int(x) for x in window.train)
-    step = jax.jit(functools.partial(collect, world.program, world.market, window, params, epsilon=jnp.float32(1.0)))
-    lanes = dataclasses.replace(lanes, bar=lanes.bar.at[0].set(stop - 1), age=lanes.age.at[1].set(39))
-    moved, rows = step(lanes, bits=jax.random.bits(keys.root_key(9), (24,)))
-    assert int(rows[0, 0]) == stop - 1
-    assert moved.age.tolist()[:2] == [0, 0]
-    assert moved.position.tolist()[:2] == [1, 1]
-    for number in range(60):
-        moved, rows = step(moved, bits=jax.random.bits(jax.random.fold_in(keys.root_key(8), number), (24,)))
-        assert (np.asarray(rows[:, 0]) >= first).all()
-        assert (np.asarray(rows[:, 0]) < stop).all()
-    assert isinstance(moved, Lanes)
+    def held(bars):
+        world = make_world(windows=1, seeds=1, env=EnvConfig(decision_delay=bars), data=roll_market())
+        window = window_of(world.windows, jnp.int32(0))
+        given = (world.program, world.market, window, window.test, follow_sign)
+        play = functools.partial(rollout, *given, limits=None, bars=world.program.test_bars, with_path=True)
+        return np.asarray(jax.jit(play)().positions)
+
+    now, late = held(0), held(delay)
+    last = len(now) - 1
+    assert np.array_equal(late[delay:last], now[: last - delay])
+    assert late[last] == now[last] == 1
 
 
 def test_ensemble_averages_seeds_in_their_own_units_and_ignores_a_dead_one(world_factory):
@@ -151,23 +284,16 @@ def test_ensemble_averages_seeds_in_their_own_units_and_ignores_a_dead_one(world
     centred = alone - alone.mean(axis=-1, keepdims=True)
     both = ensemble_table(agent, env, pair, jnp.array([2.0, 1.0]), jnp.array([True, False]))(seen)
     np.testing.assert_allclose(both, centred / 2.0, rtol=1e-5)
+    # a value that no policy can choose, of a side that is never held, changes nothing
+    long_only = EnvConfig(direction="long")
+    spoiled = jax.tree.map(lambda leaf: leaf, one)
+    bias = spoiled.layers[-1].bias.at[1].add(1e6)  # the advantage of going short
+    spoiled = eqx.tree_at(lambda tree: tree.layers[-1].bias, spoiled, bias)
+    usable = (jnp.ones(1), jnp.array([True]))
+    values = [
+        np.asarray(ensemble_table(agent, long_only, jax.tree.map(lambda leaf: leaf[None], tree), *usable)(seen))
+        for tree in (one, spoiled)
+    ]
+    np.testing.assert_allclose(values[0][:, 1:], values[1][:, 1:], atol=0.05)
     nobody = ensemble_table(agent, env, pair, jnp.ones(2), jnp.array([False, False]))(seen)
     assert np.argmax(nobody, axis=-1).tolist() == [env.flat] * 3
-
-
-def test_an_episode_ends_before_a_hole_in_the_data(world_factory):
-    holes = [300, 301, 420, 505]
-    data = planted_market(days=50)
-    flags = data.flags.copy()
-    flags[holes] |= GAP
-    world = world_factory(data=dataclasses.replace(data, flags=flags))
-    window = window_of(world.windows, jnp.int32(0))
-    params = world.program.agent.params(world.program.agent.init(keys.root_key(1)))
-    bars = jnp.array([298, 299, 300, 419, 503, 504, 505, 506], jnp.int32)
-    lanes = Lanes(bar=bars, position=jnp.full(8, 2, jnp.int32), age=jnp.ones(8, jnp.int32))
-    bits = jax.random.bits(jax.random.key(0), (24,), "uint32")
-    moved, _ = collect(world.program, world.market, window, params, lanes, bits, jnp.float32(0))
-    ended = np.array([False, True, True, True, False, True, False, False])
-    assert np.array_equal(np.asarray(moved.age) == 0, ended)
-    assert np.array_equal(np.asarray(moved.bar)[~ended], np.asarray(bars)[~ended] + 1)
-    assert (np.asarray(moved.position)[ended] == world.program.env.flat).all()

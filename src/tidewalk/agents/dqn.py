@@ -146,7 +146,7 @@ def loss(
     q_t_selector = jax.vmap(params)(batch.observation_t)
     q_t_value = jax.vmap(target)(batch.observation_t)
     errors = jax.vmap(double_q_error)(
-        q_tm1, batch.action_tm1, batch.reward_t, batch.discount_t, q_t_value, q_t_selector
+        q_tm1, batch.action_tm1, batch.reward_t, batch.discount_t, q_t_value, q_t_selector, batch.is_allowed_t
     )
     return jnp.mean(huber(errors, config.huber_delta)), {"q_mean": jnp.mean(q_tm1)}
 

@@ -2,20 +2,44 @@
 
 One packed record array `[C, M, 2]` with a ring cursor that all members share: a vector step writes E contiguous rows, a
 sample is one gather. Rewards and observations are computed again from the resident market. Word 0 is the bar; word 1
-packs position, action and the flag of a lane's first step after a restart. Separate buffers per field made XLA copy
-whole buffers in every iteration.
+packs position, action and what the account of the lane did, which the market alone does not tell. Separate buffers per
+field made XLA copy whole buffers in every iteration.
 
 The cursor and the fill level are functions of the shared clock (vector steps stored so far), so they are not stored.
 """
 
+import dataclasses
+import functools
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from tidewalk.core.arrays import Array, Bool, Int32, UInt32
 
 WORDS = 2
-_ACTION_SHIFT, _FRESH_SHIFT = 8, 16
+_ACTION_SHIFT, _FRESH_SHIFT, _HALTED_SHIFT, _TERMINATED_SHIFT = 8, 16, 17, 18
 _MASK = 0xFF
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["bar", "position", "action", "is_fresh", "is_halted", "is_terminated"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """One-step transitions, as few numbers as tell all of them."""
+
+    bar: Int32[Array, "*batch"]
+    position: Int32[Array, "*batch"]
+    action: Int32[Array, "*batch"]
+    is_fresh: Bool[Array, "*batch"]
+    """First step of a lane after a restart."""
+    is_halted: Bool[Array, "*batch"]
+    """The decision after this one may only be flat, by an account limit."""
+    is_terminated: Bool[Array, "*batch"]
+    """The account ended with this step."""
 
 
 def empty(capacity: int, members: int) -> Int32[Array, "C M 2"]:
@@ -23,23 +47,31 @@ def empty(capacity: int, members: int) -> Int32[Array, "C M 2"]:
     return jnp.zeros((capacity, members, WORDS), jnp.int32)
 
 
-def pack(
-    bar: Int32[Array, "*batch"],
-    position: Int32[Array, "*batch"],
-    action: Int32[Array, "*batch"],
-    is_fresh: Bool[Array, "*batch"],
-) -> Int32[Array, "*batch 2"]:
-    """Records of one-step transitions; `is_fresh` marks the first step of a lane after a restart."""
-    word = position | (action << _ACTION_SHIFT) | (is_fresh.astype(jnp.int32) << _FRESH_SHIFT)
-    return jnp.stack([bar, word], axis=-1)
+def pack(records: Records) -> Int32[Array, "*batch 2"]:
+    """Two words for each record."""
+    flags = (
+        (records.is_fresh.astype(jnp.int32) << _FRESH_SHIFT)
+        | (records.is_halted.astype(jnp.int32) << _HALTED_SHIFT)
+        | (records.is_terminated.astype(jnp.int32) << _TERMINATED_SHIFT)
+    )
+    return jnp.stack([records.bar, records.position | (records.action << _ACTION_SHIFT) | flags], axis=-1)
 
 
-def unpack(
-    records: Int32[Array, "*batch 2"],
-) -> tuple[Int32[Array, "*batch"], Int32[Array, "*batch"], Int32[Array, "*batch"], Bool[Array, "*batch"]]:
-    """Bar, position, action and is_fresh of packed records, inverse of `pack`."""
-    word = records[..., 1]
-    return records[..., 0], word & _MASK, (word >> _ACTION_SHIFT) & _MASK, ((word >> _FRESH_SHIFT) & 1) == 1
+def unpack(words: Int32[Array, "*batch 2"]) -> Records:
+    """Inverse of `pack`."""
+    word = words[..., 1]
+
+    def flag(shift: int) -> Bool[Array, "*batch"]:
+        return ((word >> shift) & 1) == 1
+
+    return Records(
+        bar=words[..., 0],
+        position=word & _MASK,
+        action=(word >> _ACTION_SHIFT) & _MASK,
+        is_fresh=flag(_FRESH_SHIFT),
+        is_halted=flag(_HALTED_SHIFT),
+        is_terminated=flag(_TERMINATED_SHIFT),
+    )
 
 
 def add(replay: Int32[Array, "C M 2"], rows: Int32[Array, "E M 2"], clock: Int32[Array, ""]) -> Int32[Array, "C M 2"]:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tidewalk.agents import dqn
 from tidewalk.core import trees
-from tidewalk.core.arrays import PyTree
+from tidewalk.core.arrays import Array, Bool, PyTree
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
 from tidewalk.run import mesh as mesh_ops
@@ -35,11 +35,26 @@ class Resident:
 
 
 @dataclasses.dataclass(frozen=True)
-class Engine:
-    """A study on its device, ready to run epochs."""
+class Stage:
+    """A study on its device, ready to be traded."""
 
     study: Study
     resident: Resident
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["best", "is_alive"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """What is left of a training once it is over, and all that trading the test months needs of it."""
+
+    best: Best
+    is_alive: Bool[Array, "M"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine(Stage):
+    """A study on its device, ready to run epochs."""
+
     uploads: Uploads
     mesh: Mesh | None
     run_epoch: Callable[[TrainState], tuple[TrainState, dict[str, Any], PhaseTimes]]
@@ -77,8 +92,9 @@ def upload_study(study: Study, uploads: Uploads, mesh: Mesh | None) -> Resident:
         study.num_windows,
         config.train.seeds,
         config.train.seed,
-        study.side_ticks,
+        study.cost_ticks,
         dqn.hyper(config.dqn, total_steps),
+        study.limits,
     )
     if mesh:
         members = jax.device_put(members, NamedSharding(mesh, _BY_MEMBER))
@@ -102,7 +118,7 @@ def restore(state: TrainState, arrays: dict[str, Any]) -> TrainState:
     return jax.tree.map(lambda like, value: jax.device_put(value, like.sharding), state, host)
 
 
-def trade(engine: Engine, best: Best) -> tuple[Any, Any]:
+def trade(engine: Stage, best: Best) -> tuple[Any, Any]:
     """Positions over the test months, on the host: of every member `[M, H]`, and of each window's ensemble `[W, H]`."""
     from tidewalk.train.evaluate import trade_ensembles, trade_members
 
@@ -113,7 +129,7 @@ def trade(engine: Engine, best: Best) -> tuple[Any, Any]:
         return jax.device_get(
             (
                 members(resident.market, resident.windows, resident.members, best),
-                ensembles(resident.market, resident.windows, best),
+                ensembles(resident.market, resident.windows, resident.members, best),
             )
         )
 
@@ -166,7 +182,7 @@ def _initial(study: Study, resident: Resident, mesh: Mesh | None) -> TrainState:
 
 def _metric_specs(study: Study) -> dict[str, PartitionSpec]:
     names = ("loss", "q_mean", "score", "gross_ticks", "sides", "is_alive")
-    names += ("crossed_ticks",) * study.program.has_spread
+    names += ("crossed_ticks",) * study.program.has_spread + ("rolled",) * (study.config.env.roll_as == "spread")
     return dict.fromkeys(names, _BY_MEMBER) | {"epsilon": _WHOLE}
 
 

@@ -18,6 +18,7 @@ from tidewalk.market.prepare import SeriesConfig
 from tidewalk.market.windows import WindowConfig
 from tidewalk.trading.costs import CostConfig
 from tidewalk.trading.env import EnvConfig
+from tidewalk.trading.limits import LimitConfig
 from tidewalk.train.population import TrainConfig
 
 
@@ -62,17 +63,23 @@ class RunConfig:
     windows: WindowConfig = dataclasses.field(default_factory=WindowConfig)
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     costs: CostConfig = dataclasses.field(default_factory=CostConfig)
+    limits: LimitConfig = dataclasses.field(default_factory=LimitConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     dqn: DQNConfig = dataclasses.field(default_factory=DQNConfig)
     output: OutputConfig = dataclasses.field(default_factory=OutputConfig)
 
     def __post_init__(self) -> None:
-        """Refuse symbols that are empty or named twice."""
+        """Refuse symbols that are empty or named twice, and a roll fee that nothing would pay."""
         twice = [symbol for symbol in self.symbols if self.symbols.count(symbol) > 1]
         if twice:
             raise ConfigError(f"--symbol {twice[0]} is given twice; each symbol is one part of a study. Name it once.")
         if len(self.symbols) > 1 and not all(self.symbols):
             raise ConfigError(f"--symbol {self.data.symbol!r}: a symbol between the commas is empty. Leave it out.")
+        if self.costs.roll_fee_usd is not None and self.env.roll_as != "spread":
+            raise ConfigError(
+                f"--roll-fee-usd {self.costs.roll_fee_usd:g} is the fee of a calendar spread, and --roll-as is "
+                f"{self.env.roll_as}: a roll pays two sides. Use --roll-as spread, or leave the fee out."
+            )
 
     @property
     def symbols(self) -> tuple[str, ...]:

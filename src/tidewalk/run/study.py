@@ -5,16 +5,21 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from tidewalk.agents.dqn import make_dqn
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.market import device, windows
-from tidewalk.market.device import CLOSING, Market, MarketData
+from tidewalk.market.device import CLOSING, ROLL, Market, MarketData
+from tidewalk.market.rules import with_close_warning, with_no_entry
 from tidewalk.market.windows import Window, WindowPlan, Windows, decision_ranges, fit_windows, plan_windows
 from tidewalk.run.settings import RunConfig
 from tidewalk.stats.metrics import MIN_SESSIONS_FOR_SHARPE
-from tidewalk.trading.costs import Costs, slippage_ticks
+from tidewalk.trading import limits as limit_ops
+from tidewalk.trading.costs import Costs, CostTicks, roll_usd, slippage_ticks
+from tidewalk.trading.env import EnvConfig
+from tidewalk.trading.limits import Limits
 from tidewalk.train.population import Program, longest
 
 
@@ -71,9 +76,19 @@ class Study:
         return self.legs[0].market.info.currency
 
     @property
-    def side_ticks(self) -> np.ndarray:
-        """Cost per contract and side of every window, `[W]` float32, without a recorded spread."""
-        return np.asarray([leg.costs.side_ticks for leg in self.leg_by_window], np.float32)
+    def cost_ticks(self) -> CostTicks:
+        """Costs of every window for the device, leaves `[W]`, host arrays."""
+        side, roll = ([getattr(leg.costs, name) for leg in self.leg_by_window] for name in ("side_ticks", "roll_ticks"))
+        is_spread = self.config.env.roll_as == "spread"
+        return CostTicks(np.asarray(side, np.float32), np.asarray(roll, np.float32) if is_spread else None)
+
+    @property
+    def limits(self) -> Limits | None:
+        """Account limits of every window for the device, leaves `[W]`, host arrays; None without any."""
+        if not self.config.limits.is_any:
+            return None
+        by_window = [limit_ops.resolve(self.config.limits, leg.costs) for leg in self.leg_by_window]
+        return jax.tree.map(lambda *leaves: np.asarray(leaves, np.int32), *by_window)
 
     @property
     def warnings(self) -> list[str]:
@@ -120,11 +135,13 @@ def _hash_of(market: MarketData, *, with_features: bool) -> str:
 
 def resolve_costs(config: RunConfig, market: MarketData) -> Costs:
     """Costs with the contract's own commission where none is given."""
-    given = config.costs.commission_usd
+    given, is_spread = config.costs.commission_usd, config.env.roll_as == "spread"
+    commission_usd = market.info.commission_usd if given is None else given
     return Costs(
         tick_value_usd=market.info.tick_value_usd,
-        commission_usd=market.info.commission_usd if given is None else given,
+        commission_usd=commission_usd,
         slippage_ticks=slippage_ticks(config.costs),
+        roll_usd=roll_usd(config.costs, commission_usd, market.info.tick_value_usd) if is_spread else 0.0,
     )
 
 
@@ -141,14 +158,14 @@ def plan_study(config: RunConfig, markets: Sequence[MarketData], *, compose: str
         ConfigError: settings that do not fit one another or the data.
     """
     _refuse_unlike(markets)
-    priced = [_with_spread_as_asked(config, market) for market in markets]
+    priced = [_with_rules(config, _with_spread_as_asked(config, market)) for market in markets]
     plans = _plans(config, priced)
     legs, parts, first_bar, first_window = [], [], 0, 0
     for market, plan in zip(priced, plans, strict=True):
         numbered = [dataclasses.replace(w, index=first_window + w.index) for w in plan.windows]
         plan = dataclasses.replace(plan, windows=tuple(numbered))
         legs.append(Leg(market, plan, resolve_costs(config, market), first_bar))
-        parts.append((fit_windows(plan, market.features, market.move_ticks), first_bar))
+        parts.append((_fitted(config, market, plan), first_bar))
         first_bar, first_window = first_bar + market.num_bars, first_window + len(numbered)
     return Study(config, tuple(legs), windows.end_to_end(parts), _program(config, legs, compose))
 
@@ -185,6 +202,18 @@ def _with_spread_as_asked(config: RunConfig, market: MarketData) -> MarketData:
     return market
 
 
+def _with_rules(config: RunConfig, market: MarketData) -> MarketData:
+    """The market with what the rules of trading need of its calendar."""
+    market = with_no_entry(market, config.env.no_entry_minutes)
+    return with_close_warning(market) if config.env.flat_at_close else market
+
+
+def _fitted(config: RunConfig, market: MarketData, plan: WindowPlan) -> Windows:
+    """Device windows; a reward is in volatilities of one level, so that lots change the money and not the learning."""
+    fitted = fit_windows(plan, market.features, market.move_ticks)
+    return dataclasses.replace(fitted, reward_scale=fitted.reward_scale / np.float32(config.env.lots_per_level))
+
+
 def _plans(config: RunConfig, markets: Sequence[MarketData]) -> list[WindowPlan]:
     """The windows of each market; what is wrong with any of them is said of all of them at once."""
     plans, refused = [], []
@@ -201,7 +230,7 @@ def _plans(config: RunConfig, markets: Sequence[MarketData]) -> list[WindowPlan]
 
 
 def _plan(config: RunConfig, market: MarketData) -> WindowPlan:
-    first_usable = market.info.first_usable + config.env.lookback - 1
+    first_usable = market.info.first_usable + config.env.lookback - 1 + config.env.decision_delay
     plan = plan_windows(
         market.trade_day, market.info.sessions, config.windows, purge_bars=config.purge_bars, first_usable=first_usable
     )
@@ -211,9 +240,11 @@ def _plan(config: RunConfig, market: MarketData) -> WindowPlan:
             f"The shortest train range holds {shortest} bars; --n-step {config.dqn.n_step} needs more than "
             f"{config.dqn.n_step + 2}."
         )
-    val = decision_ranges(plan)["val"]
-    _refuse_idle_settings(config, market, val)
-    _refuse_overflow(config.env.positions, market, val)
+    ranges = decision_ranges(plan)
+    _refuse_idle_settings(config, market, ranges["val"])
+    _refuse_overflow(config.env, market, np.concatenate([ranges["val"], ranges["test"]]))
+    if config.limits.is_any:
+        refuse_uncountable_accounts(config, market, list(ranges.values()))
     return plan
 
 
@@ -256,16 +287,53 @@ def _refuse_idle_settings(config: RunConfig, market: MarketData, val: np.ndarray
             )
 
 
-def _refuse_overflow(positions: int, market: MarketData, val: np.ndarray) -> None:
-    """Refuse position sizes whose ticks the device could not add up in int32."""
+def _refuse_overflow(env: EnvConfig, market: MarketData, summed: np.ndarray) -> None:
+    """Refuse position sizes whose ticks or sides the device could not add up in int32."""
     move_ticks = np.abs(market.move_ticks.astype(np.int64))
-    reach = max(int(move_ticks.max(initial=0)), *(int(move_ticks[first:stop].sum()) for first, stop in val))
-    if positions * reach >= 2**31:
-        raise ConfigError(
-            f"--positions {positions}: the moves of a validation range add up to {reach} ticks, so the ticks of "
-            f"{positions} contracts may exceed the 2147483647 that int32 accounting can hold. Use --positions "
-            f"{(2**31 - 1) // reach} or fewer, or a coarser --tick."
-        )
+    reach = max(int(move_ticks.max(initial=0)), *(int(move_ticks[first:stop].sum()) for first, stop in summed))
+    reach = max(reach, 2 * longest(summed))
+    if env.max_lots * reach < 2**31:
+        return
+    most = (2**31 - 1) // reach
+    levels = most // env.lots_per_level
+    held = f"--positions {env.positions}" + f" x --lots-per-level {env.lots_per_level}" * (env.lots_per_level > 1)
+    remedy = f"--positions {levels} or fewer" if levels else f"--max-position {most} or fewer --lots-per-level"
+    raise ConfigError(
+        f"{held}: the moves of a validation or test range add up to {reach} ticks, so the ticks of {env.max_lots} "
+        f"contracts may exceed the 2147483647 that int32 accounting can hold. Use {remedy}, or a coarser --tick."
+    )
+
+
+def refuse_uncountable_accounts(config: RunConfig, market: MarketData, ranges: Sequence[np.ndarray]) -> None:
+    """Refuse a study in which an account could exceed the integers that count it (see `trading.limits`).
+
+    The drawdown exceeds its limit by a row at most, the result of a session adds up all of its rows, and whole ticks
+    those of a range.
+    """
+    account = limit_ops.resolve(config.limits, resolve_costs(config, market))
+    if account is None:
+        return
+    half = 0 if market.half_spread_ticks is None else np.ceil(market.half_spread_ticks[1:] * limit_ops.MILLI)
+    is_roll = (market.flags[:-1] & ROLL) != 0
+    # the most that a row can earn or pay: the largest position, turned over whole
+    row = np.abs(market.move_ticks[:-1].astype(np.int64)) * limit_ops.MILLI
+    row += 2 * (int(account.side) + np.asarray(half, np.int64)) + is_roll * int(account.roll)
+    row *= config.env.max_lots
+    most = int(row.max(initial=0)) + limit_ops.MILLI
+    sums = {"in one row": most + int(account.drawdown if account.drawdown is not None else 0)}
+    if account.daily_loss is not None:
+        starts = np.flatnonzero(np.diff(market.session_id[1:], prepend=-1))
+        sums["in one session"] = most + int(np.add.reduceat(row, starts).max(initial=0))
+    so_far = np.concatenate([[0], np.cumsum(row)])
+    whole = max(int((so_far[stop] - so_far[first]).max(initial=0)) for first, stop in (part.T for part in ranges))
+    sums["in one range"] = whole // limit_ops.MILLI
+    for where, reach in sums.items():
+        if reach > limit_ops.MAX:
+            raise ConfigError(
+                f"Account limits (--capital-usd, --daily-loss-usd, --trailing-drawdown-usd) are counted in int32; the "
+                f"moves and costs of {config.env.max_lots} contract(s) may exceed it {where}. Use fewer contracts "
+                "(--max-position, --positions), a smaller --trailing-drawdown-usd, a coarser --tick, or no limits."
+            )
 
 
 def windows_record(study: Study) -> dict[str, Any]:

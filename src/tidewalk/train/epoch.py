@@ -3,6 +3,7 @@
 Both forms run the same functions. The population is mapped here and nowhere else; the clock is never mapped.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -35,7 +36,7 @@ def collect_step(
 
     def one(member: Members, params: PyTree, lanes: Any, words: Array) -> Any:
         epsilon = jnp.float32(1.0) if is_prefill else program.agent.epsilon(member.hyper, steps)
-        return collect(program, market, window_of(windows, member.window), params, lanes, words, epsilon)
+        return collect(program, market, window_of(windows, member.window), params, lanes, words, epsilon, member.limits)
 
     lanes, rows = jax.vmap(one)(members, program.agent.params(state.agent), state.lanes, bits)
     replay = replay_ops.add(state.replay, jnp.swapaxes(rows, 0, 1), state.clock)
@@ -56,7 +57,7 @@ def learn_step(
 
         def one(member: Members, one_state: PyTree, sequences: Array, updates: Array = updates) -> Any:
             window = window_of(windows, member.window)
-            batch = transitions(program, market, window, sequences, member.cost_ticks, member.hyper.gamma)
+            batch = transitions(program, market, window, sequences, member.cost, member.hyper.gamma, member.limits)
             return agent.learn(one_state, batch, member.hyper, updates)
 
         learner, metrics = jax.vmap(one)(members, learner, records)
@@ -82,9 +83,7 @@ def evaluate_step(
         score=jnp.where(is_better, score.score, state.best.score),
         epoch=jnp.where(is_better, epoch, state.best.epoch),
         spread=jnp.where(is_better, score.spread, state.best.spread),
-        gross_ticks=jnp.where(is_better, score.gross_ticks, state.best.gross_ticks),
-        sides=jnp.where(is_better, score.sides, state.best.sides),
-        crossed_ticks=trees.select(is_better, score.crossed_ticks, state.best.crossed_ticks),
+        tally=trees.select(is_better, score.tally, state.best.tally),
     )
     return TrainState(state.agent, state.lanes, state.replay, state.clock, best, is_alive), score
 
@@ -105,8 +104,8 @@ def fused_epoch(
 
     Returns:
         The state after the epoch, and its metrics as arrays `[M]`: `loss`, `q_mean` (means over the updates), `score`,
-        `gross_ticks`, `sides` and, where spreads are recorded, `crossed_ticks` (validation), `is_alive`, and the scalar
-        `epsilon` of member 0 at the last step.
+        the parts of the validation's `Tally` that are counted, `is_alive`, and the scalar `epsilon` of member 0 at the
+        last step.
     """
 
     def body(carry: TrainState, _: None) -> tuple[TrainState, dict[str, Array]]:
@@ -123,14 +122,12 @@ def epoch_metrics(
     program: Program, members: Members, state: TrainState, means: dict[str, Array], score: Score
 ) -> dict[str, Any]:
     """Metrics of an epoch as device arrays; the host fetches them in one copy."""
-    crossed = {} if score.crossed_ticks is None else {"crossed_ticks": score.crossed_ticks}
+    parts = {field.name: getattr(score.tally, field.name) for field in dataclasses.fields(score.tally)}
     first = jax.tree.map(lambda leaf: leaf[0], members.hyper)
     return {
         **means,
         "score": score.score,
-        "gross_ticks": score.gross_ticks,
-        "sides": score.sides,
-        **crossed,
+        **{name: values for name, values in parts.items() if values is not None},
         "is_alive": state.is_alive,
         "epsilon": program.agent.epsilon(first, state.clock - 1 - program.prefill_steps),
     }

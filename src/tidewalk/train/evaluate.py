@@ -7,17 +7,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidewalk.core.arrays import Array, Float32, Int8, Int32, PyTree
+from tidewalk.core.arrays import Array, Bool, Float32, Int8, Int32, PyTree
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
 from tidewalk.trading import env as env_ops
+from tidewalk.trading.costs import CostTicks
+from tidewalk.trading.env import Step, Tally
+from tidewalk.trading.limits import Limits
 from tidewalk.train.population import Best, Members, Program, window_of
-from tidewalk.train.rollout import Rollout, ensemble_table, member_table, rollout
+from tidewalk.train.rollout import ensemble_table, member_table, rollout
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["score", "gross_ticks", "sides", "spread", "crossed_ticks"],
+    data_fields=["score", "spread", "tally"],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +29,8 @@ class Score:
 
     score: Float32[Array, "*members"]
     """What chooses the best epoch: net reward in volatility units, or the session Sharpe ratio."""
-    gross_ticks: Int32[Array, "*members"]
-    sides: Int32[Array, "*members"]
     spread: Float32[Array, "*members"]
-    crossed_ticks: Float32[Array, "*members"] | None = None
-    """Recorded half spreads paid; None where costs do not use them."""
+    tally: Tally
 
 
 def validate(program: Program, market: Market, windows: Windows, member: Members, params: PyTree) -> Score:
@@ -38,10 +38,14 @@ def validate(program: Program, market: Market, windows: Windows, member: Members
     window = window_of(windows, member.window)
     table = member_table(program.agent, program.env, params)
     by_sharpe = program.select == "sharpe"
-    result = rollout(program, market, window, window.val, table, bars=program.val_bars, with_path=by_sharpe)
-    net = env_ops.reward(_as_step(result), member.cost_ticks, window.reward_scale)
-    score = _session_sharpe(program, market, window, member, result.positions) if by_sharpe else net
-    return Score(score, result.gross_ticks, result.sides, result.spread, result.crossed_ticks)
+    result = rollout(
+        program, market, window, window.val, table, limits=member.limits, bars=program.val_bars, with_path=by_sharpe
+    )
+    if by_sharpe:
+        score = _session_sharpe(program, market, window, member, result.positions)
+    else:
+        score = env_ops.reward(result.tally, member.cost, window.reward_scale)
+    return Score(score, result.spread, result.tally)
 
 
 def trade_members(
@@ -55,31 +59,67 @@ def trade_members(
     def one(member: Members, params: PyTree, epoch: Array) -> Array:
         window = window_of(windows, member.window)
         table = member_table(program.agent, program.env, params)
-        result = rollout(program, market, window, window.test, table, bars=program.test_bars, with_path=True)
+        result = rollout(
+            program, market, window, window.test, table, limits=member.limits, bars=program.test_bars, with_path=True
+        )
         return jnp.where(epoch > 0, result.positions, jnp.int8(program.env.flat))
 
     return jax.vmap(one)(members, best.params, best.epoch)
 
 
 def trade_ensembles(
-    program: Program, market: Market, windows: Windows, best: Best, *, seeds: int
+    program: Program, market: Market, windows: Windows, members: Members, best: Best, *, seeds: int
 ) -> Int8[Array, "W H"]:
     """Positions of the seed ensemble of every window over its test months.
 
     Action values are averaged in units of each seed's spread on the validation months. Members without a finished epoch
-    are left out.
+    are left out. The ensemble has an account of its own, with the limits of its window.
     """
     by_window: Any = jax.tree.map(lambda leaf: leaf.reshape(-1, seeds, *leaf.shape[1:]), best)
+    limits = jax.tree.map(lambda leaf: leaf[::seeds], members.limits)
 
-    def one(window: Windows, members: Best) -> Array:
+    def one(window: Windows, members: Best, limits: Limits | None) -> Array:
         table = ensemble_table(program.agent, program.env, members.params, members.spread, members.epoch > 0)
-        return rollout(program, market, window, window.test, table, bars=program.test_bars, with_path=True).positions
+        return rollout(
+            program, market, window, window.test, table, limits=limits, bars=program.test_bars, with_path=True
+        ).positions
 
-    return jax.vmap(one)(windows, by_window)
+    return jax.vmap(one)(windows, by_window, limits)
 
 
-def _as_step(result: Rollout) -> env_ops.Step:
-    return env_ops.Step(result.gross_ticks, result.sides, position=result.sides, crossed_ticks=result.crossed_ticks)
+def path_rewards(
+    program: Program, market: Market, windows: Windows, costs: CostTicks, positions: Int8[Array, "W H"]
+) -> Float32[Array, "W H"]:
+    """Reward of every decision along given paths over the test months of each window; 0 beyond the range.
+
+    Args:
+        program: static settings.
+        market: the resident market.
+        windows: all windows.
+        costs: costs of each window, leaves `[W]`.
+        positions: position index held after each decision.
+    """
+
+    def one(window: Windows, cost: CostTicks, path: Array) -> Array:
+        _, inside, taken = _along(program, market, window.test, path)
+        return jnp.where(inside, env_ops.reward(taken.tally, cost, window.reward_scale), 0.0)
+
+    return jax.vmap(one)(windows, costs, positions)
+
+
+def _along(
+    program: Program, market: Market, decisions: Int32[Array, "2"], positions: Int8[Array, "H"]
+) -> tuple[Int32[Array, "H"], Bool[Array, "H"], Step]:
+    """Bars of a path from the start of a range, whether they lie in it, and what each of its decisions does."""
+    bar = decisions[0] + jnp.arange(positions.shape[0], dtype=jnp.int32)
+    inside = env_ops.is_inside(decisions, bar)
+    bar = jnp.where(inside, bar, decisions[0])
+    after = positions.astype(jnp.int32)
+    before = jnp.concatenate([jnp.full(1, program.env.flat, jnp.int32), after[:-1]])
+    taken = env_ops.step(
+        program.env, market.move_ticks[bar], market.flags[bar], before, after, env_ops.half_spread(market, bar)
+    )
+    return bar, inside, taken
 
 
 def _session_sharpe(
@@ -89,15 +129,7 @@ def _session_sharpe(
 
     As in the books, a decision belongs to the session of the bar in which it fills.
     """
-    offsets = jnp.arange(program.val_bars, dtype=jnp.int32)
-    bar = window.val[0] + offsets
-    inside = env_ops.is_inside(window.val, bar)
-    bar = jnp.where(inside, bar, window.val[0])
-    after = positions.astype(jnp.int32)
-    before = jnp.concatenate([jnp.full(1, program.env.flat, jnp.int32), after[:-1]])
-    taken = env_ops.step(
-        program.env, market.move_ticks[bar], market.flags[bar], before, after, env_ops.half_spread(market, bar)
-    )
+    bar, inside, taken = _along(program, market, window.val, positions)
     session = market.session_id[bar + 1] - market.session_id[window.val[0] + 1]
     count = session[jnp.maximum(window.val[1] - window.val[0] - 1, 0)] + 1
 
@@ -107,9 +139,7 @@ def _session_sharpe(
         )
 
     # Sums of integers, and of half spreads of whole ticks: the order in which an accelerator adds cannot change them.
-    gross, traded = by_session(taken.gross_ticks), by_session(taken.sides)
-    crossed = None if taken.crossed_ticks is None else by_session(taken.crossed_ticks)
-    net = env_ops.reward(env_ops.Step(gross, traded, traded, crossed), member.cost_ticks, window.reward_scale)
+    net = env_ops.reward(jax.tree.map(by_session, taken.tally), member.cost, window.reward_scale)
     is_session = jnp.arange(program.val_sessions, dtype=jnp.int32) < count
     n = count.astype(jnp.float32)
     mean = jnp.sum(jnp.where(is_session, net, 0.0)) / n

@@ -11,10 +11,12 @@ import numpy as np
 from tidewalk.agents import replay as replay_ops
 from tidewalk.agents.agent import Agent
 from tidewalk.core import keys
-from tidewalk.core.arrays import Array, Bool, Float32, Int32, Key, PyTree
+from tidewalk.core.arrays import Array, Bool, Float32, HostOrDevice, Int32, Key, PyTree
 from tidewalk.core.errors import ConfigError
 from tidewalk.market.windows import Windows
-from tidewalk.trading.env import EnvConfig
+from tidewalk.trading.costs import CostTicks
+from tidewalk.trading.env import EnvConfig, Tally, no_tally
+from tidewalk.trading.limits import Account, Limits, open_account
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +106,9 @@ class Program:
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["key", "window", "seed", "cost_ticks", "hyper"], meta_fields=[]
+    jax.tree_util.register_dataclass,
+    data_fields=["key", "window", "seed", "cost", "hyper", "limits"],
+    meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
 class Members:
@@ -113,12 +117,13 @@ class Members:
     key: Key[Array, "*members"]
     window: Int32[Array, "*members"]
     seed: Int32[Array, "*members"]
-    cost_ticks: Float32[Array, "*members"]
-    """Cost per contract and side in ticks."""
+    cost: CostTicks
     hyper: PyTree
+    limits: Limits | None = None
+    """Account limits; None where an account is not counted."""
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["bar", "position", "age"], meta_fields=[])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["bar", "position", "age", "account"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Lanes:
     """Where the collection lanes of a member stand: next bar to decide, position held, steps since the restart."""
@@ -126,11 +131,13 @@ class Lanes:
     bar: Int32[Array, "*members E"]
     position: Int32[Array, "*members E"]
     age: Int32[Array, "*members E"]
+    account: Account | None = None
+    """Account of the episode `[*members, E]`; None where there are no account limits."""
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["params", "score", "epoch", "spread", "gross_ticks", "sides", "crossed_ticks"],
+    data_fields=["params", "score", "epoch", "spread", "tally"],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -142,11 +149,8 @@ class Best:
     epoch: Int32[Array, "*members"]
     spread: Float32[Array, "*members"]
     """Root mean square of the centred action values on the validation months: the unit in which seeds are averaged."""
-    gross_ticks: Int32[Array, "*members"]
-    """Validation result of that epoch, before costs."""
-    sides: Int32[Array, "*members"]
-    crossed_ticks: Float32[Array, "*members"] | None = None
-    """Recorded half spreads paid in it; None where costs do not use them."""
+    tally: Tally
+    """Validation result of that epoch, `[*members]`."""
 
 
 @functools.partial(
@@ -169,23 +173,27 @@ class TrainState:
 
 
 def make_members(
-    windows: int, seeds: int, root_seed: int, cost_ticks: float | Float32[np.ndarray, "W"], hyper: PyTree
+    windows: int, seeds: int, root_seed: int, cost: CostTicks, hyper: PyTree, limits: Limits | None = None
 ) -> Members:
     """Members of windows x seeds, all with the same leaf hyper-parameters (scalars in `hyper`).
 
-    `cost_ticks` is the cost per contract and side, in ticks: one number, or one for each window.
+    Leaves of `cost` and `limits` are scalars, or `[W]`: one for each window.
     """
     count = windows * seeds
-    costs = np.broadcast_to(np.asarray(cost_ticks, np.float32), (windows,))
     window = jnp.arange(count, dtype=jnp.int32) // seeds
     seed = jnp.arange(count, dtype=jnp.int32) % seeds
     root = keys.root_key(root_seed)
+
+    def by_member(leaf: HostOrDevice) -> Array:
+        return jnp.asarray(np.repeat(np.broadcast_to(np.asarray(leaf), (windows,)), seeds))
+
     return Members(
         key=jax.vmap(keys.member_key, in_axes=(None, 0, 0))(root, window, seed),
         window=window,
         seed=seed,
-        cost_ticks=jnp.asarray(np.repeat(costs, seeds)),
+        cost=jax.tree.map(by_member, cost),
         hyper=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), hyper),
+        limits=jax.tree.map(by_member, limits),
     )
 
 
@@ -204,9 +212,7 @@ def initial_state(program: Program, windows: Windows, members: Members) -> Train
         score=jnp.full(count, -jnp.inf, jnp.float32),
         epoch=jnp.zeros(count, jnp.int32),
         spread=jnp.ones(count, jnp.float32),
-        gross_ticks=jnp.zeros(count, jnp.int32),
-        sides=jnp.zeros(count, jnp.int32),
-        crossed_ticks=jnp.zeros(count, jnp.float32) if program.has_spread else None,
+        tally=no_tally(program.env, (count,), has_spread=program.has_spread),
     )
     return TrainState(
         agent=agent,
@@ -230,6 +236,7 @@ def _initial_lanes(program: Program, windows: Windows, member: Members) -> Lanes
         bar=random_bar(windows.train[member.window], bits),
         position=jnp.full(program.lanes, program.env.flat, jnp.int32),
         age=jnp.zeros(program.lanes, jnp.int32),
+        account=None if member.limits is None else open_account((program.lanes,)),
     )
 
 

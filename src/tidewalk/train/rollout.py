@@ -1,14 +1,16 @@
-"""Where agent meets environment: collection, the transitions of replay records, and greedy rollouts in both forms.
+"""Where agent meets environment: collection, the transitions of replay records, and passes over decision ranges.
 
 With a finite position set a greedy rollout is a composition of small maps position -> position, and composition is
 associative. So the action values of all (bar, position) pairs are computed in batches and only the maps are chained
-along time: by `scan` on a CPU, by `associative_scan` on accelerators. `rollout_sequential` acts bar by bar and is the
-reference; all forms read one table of Q.
+along time: by `scan` on a CPU, by `associative_scan` on accelerators. Account limits depend on the path: with them the
+same maps are followed row by row beside the account. `rollout_sequential` acts bar by bar and is the reference; all
+forms read one table of Q. `follow` passes over a range with targets that are known beforehand.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +18,18 @@ from jax import lax
 
 from tidewalk.agents import replay as replay_ops
 from tidewalk.agents.agent import Agent
+from tidewalk.agents.replay import Records
 from tidewalk.agents.value import Transition, n_step_return
+from tidewalk.core import trees
 from tidewalk.core.arrays import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
 from tidewalk.market.device import GAP, Market
 from tidewalk.market.windows import Windows
 from tidewalk.trading import env as env_ops
+from tidewalk.trading import limits as limit_ops
+from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import EnvConfig, Scaler
+from tidewalk.trading.limits import Account, Limits
+from tidewalk.train.passes import Rollout, Walk, account_after, bounds_of_all, step_at, walked
 from tidewalk.train.population import Lanes, Program, random_bar
 
 CHUNK = 2048
@@ -44,6 +52,7 @@ def collect(
     lanes: Lanes,
     bits: UInt32[Array, "R"],
     epsilon: Float32[Array, ""],
+    limits: Limits | None,
 ) -> tuple[Lanes, Int32[Array, "E 2"]]:
     """One vector step of a member: every lane decides and moves one bar.
 
@@ -54,34 +63,53 @@ def collect(
         params: acting parameters.
         lanes: where the lanes stand.
         bits: three random words per lane: explore, action, restart.
-        epsilon: probability of a random action.
+        epsilon: probability of a random action, drawn evenly from those that are allowed.
+        limits: account limits of the member; None where an account is not counted.
 
     Returns:
         The lanes after the step, and the replay records of the step. A lane that reaches the end of the train
-        decisions, its episode length, or a decision whose move spans a hole in the data is truncated and restarts flat
-        at a random bar.
+        decisions, its episode length, or a decision whose move spans a hole in the data is truncated; one whose account
+        is over is terminated. Both restart flat at a random bar, with a new account.
     """
     env = program.env
     explore_bits, action_bits, restart_bits = jnp.split(bits, 3)
     observations = jax.vmap(functools.partial(env_ops.observe, env, market, scaler_of(window)))(
         lanes.bar, lanes.position
     )
-    greedy = jnp.argmax(jax.vmap(functools.partial(program.agent.q_values, params))(observations), axis=-1).astype(
-        jnp.int32
-    )
+    is_halted = None
+    if limits is not None and lanes.account is not None:
+        is_halted = limit_ops.is_halted(limits, lanes.account, market.session_id[lanes.bar + 1])
+    low, high = env_ops.bounds(env, market.flags[lanes.bar], lanes.position, is_halted)
+    greedy = env_ops.choose(env, jax.vmap(functools.partial(program.agent.q_values, params))(observations), low, high)
     is_exploring = (explore_bits >> 8).astype(jnp.float32) * (1.0 / (1 << 24)) < epsilon
-    action = jnp.where(is_exploring, (action_bits % env.num_positions).astype(jnp.int32), greedy)
-    rows = replay_ops.pack(lanes.bar, lanes.position, action, lanes.age == 0)
-    after = env_ops.target(env, market.flags[lanes.bar], action)
+    random = low + (action_bits % (high - low + 1).astype(jnp.uint32)).astype(jnp.int32)
+    action = jnp.where(is_exploring, random, greedy)
+    account, is_halted, is_over = _after_row(env, market, limits, lanes, action)
+    rows = replay_ops.pack(Records(lanes.bar, lanes.position, action, lanes.age == 0, is_halted, is_over))
     bar, age = lanes.bar + 1, lanes.age + 1
     is_hole = (market.flags[bar] & GAP) != 0
-    is_truncated = (bar >= window.train[1]) | (age >= program.episode_bars) | is_hole
+    restarts = (bar >= window.train[1]) | (age >= program.episode_bars) | is_hole | is_over
+    fresh = None if account is None else limit_ops.open_account(age.shape)
     moved = Lanes(
-        bar=jnp.where(is_truncated, random_bar(window.train, restart_bits), bar),
-        position=jnp.where(is_truncated, env.flat, after),
-        age=jnp.where(is_truncated, 0, age),
+        bar=jnp.where(restarts, random_bar(window.train, restart_bits), bar),
+        position=jnp.where(restarts, env.flat, action),
+        age=jnp.where(restarts, 0, age),
+        account=trees.select(restarts, fresh, account),
     )
     return moved, rows
+
+
+def _after_row(
+    env: EnvConfig, market: Market, limits: Limits | None, lanes: Lanes, action: Int32[Array, "E"]
+) -> tuple[Account | None, Bool[Array, "E"], Bool[Array, "E"]]:
+    """Accounts after the row that the lanes decide, whether the row after it is halted, and whether they are over."""
+    never = jnp.zeros(action.shape, bool)
+    if limits is None or lanes.account is None:
+        return None, never, never
+    taken = step_at(env, market, lanes.bar, lanes.position, action)
+    account = account_after(market, limits, lanes.account, lanes.bar, taken)
+    session = market.session_id[lanes.bar + 2]
+    return account, limit_ops.is_halted(limits, account, session), limit_ops.is_over(limits, account)
 
 
 def transitions(
@@ -89,53 +117,51 @@ def transitions(
     market: Market,
     window: Windows,
     records: Int32[Array, "B N 2"],
-    cost_ticks: Float32[Array, ""],
+    cost: CostTicks,
     gamma: Float32[Array, ""],
+    limits: Limits | None,
 ) -> Transition:
     """Transitions `[B]` of sampled record sequences, all computed again from the resident market.
 
-    A sequence is cut where a later record is fresh: the lane was truncated there, so the target bootstraps from its
-    final observation.
+    A sequence is cut where a later record is fresh. If the lane was truncated there, the target bootstraps from its
+    final observation; if its account was over, there is no bootstrap, and the last reward carries the closing fill.
+
+    Args:
+        program: static settings.
+        market: the resident market.
+        window: window row of the member.
+        records: packed records of consecutive steps of one lane, oldest first.
+        cost: costs of the member.
+        gamma: discount of one bar.
+        limits: account limits of the member; with None no record is halted or terminated.
     """
     env = program.env
-    bar, position, action, is_fresh = replay_ops.unpack(records)
-    is_valid = jnp.cumsum(is_fresh[:, 1:].astype(jnp.int32), axis=1) == 0
-    is_valid = jnp.concatenate([jnp.ones_like(is_fresh[:, :1]), is_valid], axis=1)
-    taken = env_ops.step(
-        env, market.move_ticks[bar], market.flags[bar], position, action, env_ops.half_spread(market, bar)
-    )
-    rewards = env_ops.reward(taken, cost_ticks, window.reward_scale)
-    reward, discount = jax.vmap(n_step_return, in_axes=(0, 0, None))(rewards, is_valid, gamma)
+    found = replay_ops.unpack(records)
+    is_valid = jnp.cumsum(found.is_fresh[:, 1:].astype(jnp.int32), axis=1) == 0
+    is_valid = jnp.concatenate([jnp.ones_like(found.is_fresh[:, :1]), is_valid], axis=1)
+    taken = step_at(env, market, found.bar, found.position, found.action)
+    rewards = env_ops.reward(taken.tally, cost, window.reward_scale)
+    is_terminated = jnp.zeros_like(found.is_fresh) if limits is None else found.is_terminated
+    if limits is not None:
+        closed = step_at(env, market, found.bar + 1, found.action, jnp.full_like(found.action, env.flat))
+        closing = env_ops.reward(closed.tally, cost, window.reward_scale)
+        rewards = jnp.where(is_terminated, rewards + closing, rewards)
+    reward, discount = jax.vmap(n_step_return, in_axes=(0, 0, 0, None))(rewards, is_valid, is_terminated, gamma)
     steps = jnp.sum(is_valid, axis=1, dtype=jnp.int32)
     last = jnp.arange(records.shape[1], dtype=jnp.int32)[None, :] == (steps - 1)[:, None]
-    final_position = jnp.sum(jnp.where(last, taken.position, 0), axis=1, dtype=jnp.int32)
+    final_position = jnp.sum(jnp.where(last, found.action, 0), axis=1, dtype=jnp.int32)
+    final_bar = found.bar[:, 0] + steps
+    is_halted = None if limits is None else jnp.any(last & found.is_halted, axis=1)
+    bounds = env_ops.bounds(env, market.flags[final_bar], final_position, is_halted)
     observe = jax.vmap(functools.partial(env_ops.observe, env, market, scaler_of(window)))
     return Transition(
-        observation_tm1=observe(bar[:, 0], position[:, 0]),
-        action_tm1=action[:, 0],
+        observation_tm1=observe(found.bar[:, 0], found.position[:, 0]),
+        action_tm1=found.action[:, 0],
         reward_t=reward,
         discount_t=discount,
-        observation_t=observe(bar[:, 0] + steps, final_position),
+        observation_t=observe(final_bar, final_position),
+        is_allowed_t=env_ops.is_allowed(env, *bounds),
     )
-
-
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["gross_ticks", "sides", "spread", "positions", "crossed_ticks"],
-    meta_fields=[],
-)
-@dataclasses.dataclass(frozen=True)
-class Rollout:
-    """Result of one greedy pass over a decision range."""
-
-    gross_ticks: Int32[Array, "*members"]
-    sides: Int32[Array, "*members"]
-    spread: Float32[Array, "*members"]
-    """Root mean square of the centred action values over all (bar, position) pairs of the range."""
-    positions: Int8[Array, "*members H"]
-    """Position index held after each decision; flat beyond the range. H is 0 when the path was not asked for."""
-    crossed_ticks: Float32[Array, "*members"] | None = None
-    """Recorded half spreads paid; None where costs do not use them."""
 
 
 def member_table(agent: Agent, env: EnvConfig, params: PyTree) -> QTable:
@@ -161,7 +187,8 @@ def ensemble_table(
 
     def table(seen: Float32[Array, "LF"]) -> Float32[Array, "P A"]:
         q = jax.vmap(lambda p: member_table(agent, env, p)(seen))(params)
-        centred = q - jnp.mean(q, axis=-1, keepdims=True)
+        # values of actions that are never allowed are never learned: they must not move the others
+        centred = q - jnp.mean(q[..., env.reachable], axis=-1, keepdims=True)
         # a seed that is not usable may hold NaN, which a weight of 0 would not remove
         usable = jnp.where(is_usable[:, None, None], centred * weight[:, None, None], 0.0)
         return jnp.sum(usable, axis=0) / jnp.maximum(jnp.sum(is_usable), 1).astype(jnp.float32) + nobody[None, :]
@@ -176,99 +203,93 @@ def rollout(
     decisions: Int32[Array, "2"],
     table: QTable,
     *,
+    limits: Limits | None,
     bars: int,
     with_path: bool,
 ) -> Rollout:
     """Greedy pass over a decision range, flat before it and closed by its last decision.
 
     Args:
-        program: static settings; `compose` chooses how maps are chained.
+        program: static settings; `compose` chooses how maps are chained where there are no account limits.
         market: the resident market.
         window: window row (scaler).
         decisions: range `[first, stop)`.
         table: action values of a bar for every position.
+        limits: account limits of the window; None where an account is not counted.
         bars: static bound on the length of the range.
         with_path: whether to return the positions.
     """
-    chunk = min(CHUNK, bars)
-    chunks = -(-bars // chunk)
-    offsets = jnp.arange(chunk, dtype=jnp.int32)
+    env = program.env
 
-    def body(carry: tuple[Array, Rollout], number: Array) -> tuple[tuple[Array, Rollout], Array]:
-        position, total = carry
-        bar = decisions[0] + number * chunk + offsets
-        inside = env_ops.is_inside(decisions, bar)
-        bar = jnp.where(inside, bar, decisions[0])
-        q = jax.vmap(lambda b: table(env_ops.see(program.env, market, scaler_of(window), b)))(bar)
-        after = _chain(program.compose, position, _maps(program.env, market, decisions, bar, inside, q))
-        before = jnp.concatenate([position[None], after[:-1]])
-        taken = env_ops.step(
-            program.env, market.move_ticks[bar], market.flags[bar], before, after, env_ops.half_spread(market, bar)
-        )
-        centred = q - jnp.mean(q, axis=-1, keepdims=True)
-        total = Rollout(
-            gross_ticks=total.gross_ticks + jnp.sum(jnp.where(inside, taken.gross_ticks, 0), dtype=jnp.int32),
-            sides=total.sides + jnp.sum(jnp.where(inside, taken.sides, 0), dtype=jnp.int32),
-            spread=total.spread + jnp.sum(jnp.where(inside, jnp.mean(centred**2, axis=(1, 2)), 0.0)),
-            positions=total.positions,
-            crossed_ticks=_added(total.crossed_ticks, taken.crossed_ticks, inside),
-        )
-        path = jnp.where(inside, after, program.env.flat).astype(jnp.int8)
-        return (after[-1], total), path if with_path else path[:0]
+    def propose(bar: Array) -> tuple[Array, Array]:
+        q = jax.vmap(lambda b: table(env_ops.see(env, market, scaler_of(window), b)))(bar)
+        maps = env_ops.choose(env, q, *bounds_of_all(env, market, decisions, bar))
+        learned = q[:, env.reachable, env.reachable]
+        centred = learned - jnp.mean(learned, axis=-1, keepdims=True)
+        return maps, jnp.mean(centred**2, axis=(1, 2))
 
-    crossed = None if market.half_spread_ticks is None else jnp.float32(0.0)
-    start = Rollout(jnp.int32(0), jnp.int32(0), jnp.float32(0.0), jnp.zeros(0, jnp.int8), crossed)
-    flat = jnp.int32(program.env.flat)
-    (_, total), path = lax.scan(body, (flat, start), jnp.arange(chunks, dtype=jnp.int32))
+    walk = Walk(env, market, limits, decisions, program.compose)
+    total = walked(walk, propose, bars=bars, chunk=min(CHUNK, bars), with_path=with_path)
     count = jnp.maximum(decisions[1] - decisions[0], 1).astype(jnp.float32)
-    return dataclasses.replace(total, spread=jnp.sqrt(total.spread / count), positions=path.reshape(-1)[:bars])
+    return dataclasses.replace(total, spread=jnp.sqrt(total.spread / count))
 
 
-def _added(total: Array | None, part: Array | None, inside: Bool[Array, "H"]) -> Array | None:
-    return None if total is None or part is None else total + jnp.sum(jnp.where(inside, part, 0.0))
+def follow(
+    env: EnvConfig,
+    market: Market,
+    limits: Limits | None,
+    decisions: Int32[Array, "2"],
+    wanted: Int8[Array, "H"],
+    *,
+    compose: str = "scan",
+) -> Int8[Array, "H"]:
+    """Positions of a path of wanted targets under all rules and account limits.
+
+    Args:
+        env: the rules; each wanted index is clamped into what is allowed at its row.
+        market: the resident market.
+        limits: account limits of the window; None where an account is not counted.
+        decisions: range `[first, stop)` of at most H decisions; its last decision is flat.
+        wanted: position index wanted after each decision.
+        compose: how maps are chained where there are no account limits, see `Program`.
+    """
+
+    def propose(bar: Array) -> tuple[Array, Array]:
+        target = wanted[bar - decisions[0]].astype(jnp.int32)
+        return jnp.clip(target[:, None], *bounds_of_all(env, market, decisions, bar)), jnp.zeros(bar.shape)
+
+    walk, bars = Walk(env, market, limits, decisions, compose), wanted.shape[0]
+    return walked(walk, propose, bars=bars, chunk=min(CHUNK, bars), with_path=True).positions
 
 
 def rollout_sequential(
-    program: Program, market: Market, window: Windows, decisions: Int32[Array, "2"], table: QTable, *, bars: int
+    program: Program,
+    market: Market,
+    window: Windows,
+    decisions: Int32[Array, "2"],
+    table: QTable,
+    *,
+    limits: Limits | None,
+    bars: int,
 ) -> Int8[Array, "H"]:
-    """Positions of the same greedy pass, acting bar by bar: the reference, and what path-dependent features need."""
+    """Positions of the same greedy pass, acting bar by bar: the reference of `rollout`, and slow."""
+    env = program.env
 
-    def body(position: Array, offset: Array) -> tuple[Array, Array]:
+    def body(carry: tuple[Array, Account], offset: Array) -> tuple[Any, Array]:
+        position, account = carry
         bar = decisions[0] + offset
         inside = env_ops.is_inside(decisions, bar)
         bar = jnp.where(inside, bar, decisions[0])
-        q = table(env_ops.see(program.env, market, scaler_of(window), bar))[position]
-        action = jnp.where(bar == decisions[1] - 1, program.env.flat, jnp.argmax(q).astype(jnp.int32))
-        after = env_ops.target(program.env, market.flags[bar], action)
+        must_close = bar == decisions[1] - 1
+        if limits is not None:
+            must_close = must_close | limit_ops.is_halted(limits, account, market.session_id[bar + 1])
+        q = table(env_ops.see(env, market, scaler_of(window), bar))[position]
+        after = env_ops.choose(env, q, *env_ops.bounds(env, market.flags[bar], position, must_close))
+        if limits is not None:
+            after_row = account_after(market, limits, account, bar, step_at(env, market, bar, position, after))
+            account = jax.tree.map(lambda new, old: jnp.where(inside, new, old), after_row, account)
         after = jnp.where(inside, after, position)
-        return after, jnp.where(inside, after, program.env.flat).astype(jnp.int8)
+        return (after, account), jnp.where(inside, after, env.flat).astype(jnp.int8)
 
-    return lax.scan(body, jnp.int32(program.env.flat), jnp.arange(bars, dtype=jnp.int32))[1]
-
-
-def _maps(
-    env: EnvConfig,
-    market: Market,
-    decisions: Array,
-    bar: Int32[Array, "H"],
-    inside: Bool[Array, "H"],
-    q: Float32[Array, "H P A"],
-) -> Int32[Array, "H P"]:
-    """Map position -> position of each bar: the greedy target, flat at the last decision, identity outside."""
-    action = jnp.argmax(q, axis=-1).astype(jnp.int32)
-    action = jnp.where((bar == decisions[1] - 1)[:, None], env.flat, action)
-    after = env_ops.target(env, jnp.broadcast_to(market.flags[bar][:, None], action.shape), action)
-    return jnp.where(inside[:, None], after, jnp.arange(env.num_positions, dtype=jnp.int32)[None, :])
-
-
-def _chain(compose: str, position: Int32[Array, ""], maps: Int32[Array, "H P"]) -> Int32[Array, "H"]:
-    """Positions after each map, starting from `position`."""
-    if compose == "scan":
-
-        def body(held: Array, mapping: Array) -> tuple[Array, Array]:
-            after = mapping[held]
-            return after, after
-
-        return lax.scan(body, position, maps)[1]
-    composed = lax.associative_scan(lambda first, then: jnp.take_along_axis(then, first, axis=-1), maps, axis=0)
-    return composed[:, position]
+    start = (jnp.int32(env.flat), limit_ops.open_account())
+    return lax.scan(body, start, jnp.arange(bars, dtype=jnp.int32))[1]
