@@ -1,6 +1,7 @@
 import pytest
 
 from tidewalk.core.errors import (
+    BooksError,
     ConfigError,
     DataError,
     Interrupted,
@@ -13,7 +14,8 @@ from tidewalk.core.errors import (
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(ConfigError, 2), (DataError, 2), (StoreError, 2), (TrainError, 3), (Interrupted, 75)]
+    ("error", "code"),
+    [(ConfigError, 2), (DataError, 2), (StoreError, 2), (TrainError, 3), (Interrupted, 75), (BooksError, 1)],
 )
 def test_every_error_carries_the_exit_code_of_the_command_line(error, code):
     assert error("text").exit_code == code

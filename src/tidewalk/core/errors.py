@@ -28,6 +28,12 @@ class TrainError(TidewalkError):
     exit_code = 3
 
 
+class BooksError(TidewalkError):
+    """Two accounts of the same trades disagree: a fault of the program, and no figure of the run may be believed."""
+
+    exit_code = 1
+
+
 class Interrupted(TidewalkError):
     """The run was stopped on request and can be resumed."""
 

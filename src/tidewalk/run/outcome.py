@@ -1,20 +1,28 @@
 """From positions to the record: the books of every policy, and the result tables made of them; all on the host."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from tidewalk.run.engine import Engine, trade
-from tidewalk.run.study import Leg, Study, contracts_between, rolls_between
+from tidewalk.core.errors import BooksError
+from tidewalk.market.device import ROLL
+from tidewalk.run.engine import Kept, Stage, trade
+from tidewalk.run.study import Leg, Study, contracts_between
+from tidewalk.run.yardsticks import random_nets_usd, test_span, trade_baselines
 from tidewalk.stats import metrics
-from tidewalk.trading.account import Book, Sessions, book, by_session, costs_usd, gross_usd, ledger
+from tidewalk.store.results import EQUITY, FILLS, MEMBERS, TRADES
+from tidewalk.trading import costs as cost_ops
+from tidewalk.trading.account import Book, Sessions, book, by_session, costs_usd, fees_usd, gross_usd, slippage_usd
 from tidewalk.trading.costs import Costs
-from tidewalk.train.baselines import NAMES as BASELINES
-from tidewalk.train.baselines import baseline_book
+from tidewalk.trading.env import Tally
+from tidewalk.trading.ledger import Fills, Trades, fills, trades
+from tidewalk.trading.limits import Limits
+from tidewalk.trading.verify import forced, verify_book
+from tidewalk.train.evaluate import path_rewards
 from tidewalk.train.oracle import hindsight
 from tidewalk.train.population import TrainState
 
@@ -30,35 +38,111 @@ class Outcome:
     """policy -> one book per window; "ensemble", "seed 0" ..., the baselines, "oracle"."""
     best_epoch: np.ndarray
     """`[W, S]`; 0 where a member never finished an epoch with a finite loss."""
-    best_val: tuple[np.ndarray, np.ndarray, np.ndarray]
-    """Gross ticks, sides and half spreads of the best epoch on the validation months, `[W, S]` each."""
+    best_val: dict[str, np.ndarray]
+    """The parts of the `Tally` of the best epoch on the validation months, `[W, S]` each; zeros where not counted."""
     is_alive: np.ndarray
+    random_nets_usd: np.ndarray
+    """Net result of the ensemble and of 1,000 rotations of its positions in time, `[W, 1001]`, its own first."""
+    rewards_usd: float
+    """What the ensemble was rewarded with on the device, as money: float32, so equal to its net result to rounding."""
 
     def books_of(self, policy: str, leg: Leg) -> list[Book]:
         """The books of a policy in the windows of one symbol, in time order."""
         return [self.books[policy][window.index] for window in leg.plan.windows]
 
+    @functools.cached_property
+    def fills(self) -> list[Fills]:
+        """The ensemble's fills in each window."""
+        return [self._fills(leg, window) for window, leg in enumerate(self.study.leg_by_window)]
 
-def settle(engine: Engine, state: TrainState) -> Outcome:
-    """Trade the test months once: every member's best epoch, the seed ensemble, the baselines, the hindsight path."""
+    @functools.cached_property
+    def trades(self) -> list[Trades]:
+        """The ensemble's round trips in each window."""
+        return [trades(made, leg.costs) for made, leg in zip(self.fills, self.study.leg_by_window, strict=True)]
+
+    def _fills(self, leg: Leg, window: int) -> Fills:
+        account, limits = self.books[ENSEMBLE][window], limits_of(self.study, window)
+        why = forced(leg.market, self.study.program.env, account, limits)
+        return fills(leg.market, account, leg.costs, why)
+
+
+def limits_of(study: Study, window: int) -> Limits | None:
+    """Account limits of one window in milliticks; None where there are none."""
+    return jax.tree.map(lambda leaf: leaf[window], study.limits)
+
+
+def settle(engine: Stage, state: TrainState | Kept) -> Outcome:
+    """Trade the test months once: every member's best epoch, the seed ensemble, the baselines, the hindsight path.
+
+    Raises:
+        BooksError: a path breaks a rule, or the rewards of the device are not the results of the books.
+    """
     study = engine.study
     seeds, shape = study.config.train.seeds, (study.num_windows, study.config.train.seeds)
     members, ensembles = trade(engine, state.best)
-    env, bars = study.program.env, study.program.test_bars
-    best_path = hindsight(
-        env, engine.resident.market, engine.resident.windows.test, jnp.asarray(study.side_ticks), bars=bars
-    )
+    env, windows = study.program.env, engine.resident.windows
+    fixed = (env, engine.resident.market, windows.test, study.cost_ticks)
+    best_path = hindsight(*fixed, bars=study.program.test_bars, compose=study.program.compose)
     paths = {ENSEMBLE: ensembles}
     paths |= {f"seed {seed}": members.reshape(*shape, -1)[:, seed] for seed in range(seeds)}
     paths["oracle"] = np.asarray(jax.device_get(best_path))
-    legs = study.leg_by_window
+    paths |= trade_baselines(engine)
     books = {name: [_window_book(study, w, path[w]) for w in range(study.num_windows)] for name, path in paths.items()}
-    for name in BASELINES:
-        books[name] = [baseline_book(name, leg.market, env, *_test_span(study, w)) for w, leg in enumerate(legs)]
-    best = jax.device_get((state.best.epoch, state.best.gross_ticks, state.best.sides, state.is_alive))
-    epoch, gross, traded, alive = (np.asarray(leaf).reshape(shape) for leaf in best)
-    crossed = jax.device_get(state.best.crossed_ticks) if study.program.has_spread else np.zeros(shape)
-    return Outcome(study, books, epoch, (gross, traded, np.asarray(crossed).reshape(shape)), alive)
+    _verify(study, books)
+    rewarded_usd = _rewarded_usd(engine, books, paths)
+    epoch, alive = (np.asarray(leaf).reshape(shape) for leaf in jax.device_get((state.best.epoch, state.is_alive)))
+    random_usd = random_nets_usd(engine, books[ENSEMBLE], ensembles)
+    best_val = _host_tally(state.best.tally, shape)
+    return Outcome(study, books, epoch, best_val, alive, random_usd, rewarded_usd[ENSEMBLE])
+
+
+def _verify(study: Study, books: dict[str, list[Book]]) -> None:
+    """Check every book against market and rules; the hindsight bound is under no account limits."""
+    for policy, by_window in books.items():
+        for window, account in enumerate(by_window):
+            limits = None if policy == "oracle" else limits_of(study, window)
+            verify_book(policy, study.leg_by_window[window].market, study.program.env, account, limits)
+
+
+def _rewarded_usd(engine: Stage, books: dict[str, list[Book]], paths: dict[str, np.ndarray]) -> dict[str, float]:
+    """Money of the rewards that each policy has on the device, compared with its books decision by decision.
+
+    Raises:
+        BooksError: a reward is not what the book has, beyond the rounding of float32.
+    """
+    study, resident = engine.study, engine.resident
+    rewards_of = jax.jit(functools.partial(path_rewards, study.program))
+    total_usd = {}
+    for policy, path in paths.items():
+        rewards = np.asarray(rewards_of(resident.market, resident.windows, study.cost_ticks, path))
+        total_usd[policy] = _as_booked(study, policy, books[policy], rewards)
+    return total_usd
+
+
+def _as_booked(study: Study, policy: str, by_window: list[Book], rewards: np.ndarray) -> float:
+    total_usd, scales = 0.0, np.asarray(study.windows.reward_scale, np.float64)
+    for window, account in enumerate(by_window):
+        leg, count, scale = study.leg_by_window[window], len(account.after_lots), scales[window]
+        ticks = rewards[window, :count].astype(np.float64) / scale
+        paid = costs_usd(leg.costs, account.sides, account.crossed_ticks, account.rolled) / leg.costs.tick_value_usd
+        differs = np.abs(ticks - (account.gross_ticks - paid)) > 2e-6 * (np.abs(account.gross_ticks) + paid)
+        if differs.any() or rewards[window, count:].any():
+            row = int(np.argmax(differs)) if differs.any() else count
+            raise BooksError(
+                f"a fault of tidewalk, please report it: {policy}, window {window}, decision {row}: the reward is "
+                f"{rewards[window, row] / scale:g} ticks, and the books have another result."
+            )
+        total_usd += float(ticks.sum()) * leg.costs.tick_value_usd
+    return total_usd
+
+
+def _host_tally(tally: Tally, shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    """The parts of a tally on the host, zeros where one is not counted."""
+    parts = jax.device_get(vars(tally))
+    return {
+        name: np.zeros(shape, np.int64) if part is None else np.asarray(part).reshape(shape)
+        for name, part in parts.items()
+    }
 
 
 def equity_frame(outcome: Outcome) -> pl.DataFrame:
@@ -70,78 +154,57 @@ def equity_frame(outcome: Outcome) -> pl.DataFrame:
             rows = pl.concat([_session_rows(leg, window.index, account) for window, account in books])
             own = {"policy": pl.lit(policy), "symbol": pl.lit(leg.symbol)}
             frames.append(rows.with_columns(**own, equity_usd=pl.col("net_usd").cum_sum()))
-    columns = [
-        "policy",
-        "symbol",
-        "window",
-        "trade_date",
-        "net_usd",
-        "gross_usd",
-        "costs_usd",
-        "equity_usd",
-        "position_mean",
-        "trades",
-    ]
-    return pl.concat(frames).select(columns)
+    return pl.concat(frames).select(list(EQUITY.schema))
+
+
+def fills_frame(outcome: Outcome) -> pl.DataFrame:
+    """The ensemble's fills (schema of `fills.parquet`)."""
+    return _ledger_frame(outcome, outcome.fills, FILLS.schema)
 
 
 def trades_frame(outcome: Outcome) -> pl.DataFrame:
-    """The ensemble's fills (schema of `trades.parquet`)."""
-    fills = [
-        (leg.symbol, window, fill)
-        for window, leg in enumerate(outcome.study.leg_by_window)
-        for fill in ledger(leg.market, outcome.books[ENSEMBLE][window], leg.costs)
-    ]
-    return pl.DataFrame(
-        {
-            "symbol": pl.Series([symbol for symbol, _, _ in fills], dtype=pl.String),
-            "window": pl.Series([w for _, w, _ in fills], dtype=pl.Int32),
-            "ts_ns": pl.Series([f.ts_ns for _, _, f in fills], dtype=pl.Int64),
-            "contract": pl.Series([f.contract for _, _, f in fills], dtype=pl.String),
-            "lots": pl.Series([f.lots for _, _, f in fills], dtype=pl.Int32),
-            "position_after": pl.Series([f.position_after for _, _, f in fills], dtype=pl.Int32),
-            "price": pl.Series([f.price for _, _, f in fills], dtype=pl.Float64),
-            "costs_usd": pl.Series([f.costs_usd for _, _, f in fills], dtype=pl.Float64),
-            "reason": pl.Series([f.reason for _, _, f in fills], dtype=pl.String),
-        }
-    )
+    """The ensemble's round trips (schema of `trades.parquet`)."""
+    return _ledger_frame(outcome, outcome.trades, TRADES.schema)
+
+
+def _ledger_frame(outcome: Outcome, by_window: list[Any], schema: dict[str, Any]) -> pl.DataFrame:
+    """Columns of the ledger of every window, below one another."""
+    own = ("symbol", "window")
+    frames = []
+    for window, (leg, part) in enumerate(zip(outcome.study.leg_by_window, by_window, strict=True)):
+        columns = {name: getattr(part, name) for name in schema if name not in own}
+        # names and reasons come as objects, all else as numbers
+        plain = {name: list(values) if values.dtype == object else values for name, values in columns.items()}
+        frame = pl.DataFrame([pl.Series(name, values, dtype=schema[name]) for name, values in plain.items()])
+        frame = frame.with_columns(symbol=pl.lit(leg.symbol), window=pl.lit(window, pl.Int32))
+        frames.append(frame.select(list(schema)))
+    return pl.concat(frames)
 
 
 def members_frame(outcome: Outcome) -> pl.DataFrame:
-    """One row per member (schema of `members.parquet`)."""
+    """One row per member (schema of `members.parquet`); without a usable epoch there is no validation result."""
     study, rows = outcome.study, []
     per_year = {leg.symbol: sessions_per_year([leg]) for leg in study.legs}
     for window, leg in enumerate(study.leg_by_window):
         for seed in range(study.config.train.seeds):
             account = outcome.books[f"seed {seed}"][window]
             pnl = session_net_usd(leg, by_session(leg.market, account))
-            val = (part[window, seed].item() for part in outcome.best_val)
+            val = {name: part[window, seed].item() for name, part in outcome.best_val.items()}
+            epoch = int(outcome.best_epoch[window, seed])
+            test = money(leg.costs, [account])
             rows.append(
                 {
                     "symbol": leg.symbol,
                     "window": window,
                     "seed": seed,
-                    "best_epoch": int(outcome.best_epoch[window, seed]),
-                    "val_net_usd": net_usd(leg.costs, *val).item(),
-                    **money(leg.costs, [account]),
+                    "best_epoch": epoch,
+                    "val_net_usd": net_usd(leg.costs, **val).item() if epoch > 0 else None,
+                    **{f"test_{name}": test[name] for name in ("net_usd", "gross_usd", "costs_usd", "trades")},
                     "test_sharpe_session": metrics.sharpe(pnl, per_year[leg.symbol]).value,
                     "status": "ok" if outcome.is_alive[window, seed] else "diverged",
                 }
             )
-    names = {
-        "net_usd": "test_net_usd",
-        "gross_usd": "test_gross_usd",
-        "costs_usd": "test_costs_usd",
-        "trades": "test_trades",
-    }
-    schema = {
-        "window": pl.Int32,
-        "seed": pl.Int32,
-        "best_epoch": pl.Int32,
-        "val_net_usd": pl.Float64,
-        "test_sharpe_session": pl.Float64,
-    }
-    return pl.DataFrame(rows, schema_overrides=schema).rename(names)
+    return pl.DataFrame(rows, schema=MEMBERS.schema)
 
 
 def per_window(outcome: Outcome) -> list[dict[str, Any]]:
@@ -164,7 +227,7 @@ def per_window(outcome: Outcome) -> list[dict[str, Any]]:
                 **money(leg.costs, [outcome.books[ENSEMBLE][w]]),
                 "seeds_net_usd": [net(f"seed {s}") for s in range(study.config.train.seeds)],
                 "contracts": contracts_between(leg.market, *test),
-                "rolls": len(rolls_between(leg.market, *test)),
+                "rolls": _rolls_paid(leg, outcome.books[ENSEMBLE][w]),
                 "oracle_usd": net("oracle"),
                 "long_usd": net("long"),
                 "partial_test": window.is_partial_test,
@@ -173,22 +236,53 @@ def per_window(outcome: Outcome) -> list[dict[str, Any]]:
     return rows
 
 
-def net_usd(costs: Costs, gross_ticks: Any, traded: Any, crossed_ticks: Any = 0.0) -> Any:
-    """Money of ticks less the costs of sides and of recorded half spreads."""
-    return gross_usd(costs, gross_ticks) - costs_usd(costs, traded, crossed_ticks)
+def _rolls_paid(leg: Leg, account: Book) -> int:
+    """Rolls through which a book held a position; one at the first bar of a range, which starts flat, costs nothing."""
+    is_roll = ((leg.market.flags[account.fill_bars - 1] & ROLL) != 0).astype(np.int64)
+    return int(np.count_nonzero(cost_ops.rolled(account.before_lots, account.after_lots, is_roll)))
+
+
+def reconciled(outcome: Outcome) -> dict[str, float]:
+    """What the ensemble earned net, USD, counted in four ways that have to agree.
+
+    By session (`equity_usd`), as the cash of all fills less their costs (`fills_usd`), by round trips (`trades_usd`),
+    and as the rewards of the device (`rewards_usd`, float32).
+    """
+    cash = trips = sessions = 0.0
+    for leg, window in zip(outcome.study.leg_by_window, range(outcome.study.num_windows), strict=True):
+        made, closed = outcome.fills[window], outcome.trades[window]
+        bought_ticks = int((made.lots * made.price_ticks).sum())
+        cash -= bought_ticks * leg.costs.tick_value_usd + made.costs_usd.sum()
+        trips += closed.net_usd.sum()
+        sessions += session_net_usd(leg, by_session(leg.market, outcome.books[ENSEMBLE][window])).sum()
+    amounts = {"equity_usd": sessions, "fills_usd": cash, "trades_usd": trips, "rewards_usd": outcome.rewards_usd}
+    return {name: float(amount) for name, amount in amounts.items()}
+
+
+def net_usd(costs: Costs, gross_ticks: Any, sides: Any, crossed_ticks: Any = 0.0, rolled: Any = 0) -> Any:
+    """Money of the parts of a tally: ticks less the costs of sides, of recorded half spreads and of rolled lots."""
+    return gross_usd(costs, gross_ticks) - costs_usd(costs, sides, crossed_ticks, rolled)
 
 
 def session_net_usd(leg: Leg, sessions: Sessions) -> np.ndarray:
     """Net P&L of each session of a symbol."""
-    return net_usd(leg.costs, sessions.gross_ticks, sessions.sides, sessions.crossed_ticks)
+    return net_usd(leg.costs, sessions.gross_ticks, sessions.sides, sessions.crossed_ticks, sessions.rolled)
 
 
 def money(costs: Costs, books: list[Book]) -> dict[str, Any]:
-    """Net, gross, costs and sides of some books of one symbol."""
-    names = ("gross_ticks", "sides", "crossed_ticks")
-    ticks, traded, crossed = (sum(getattr(account, name).sum().item() for account in books) for name in names)
-    gross, paid = float(gross_usd(costs, ticks)), float(costs_usd(costs, traded, crossed))
-    return {"net_usd": gross - paid, "gross_usd": gross, "costs_usd": paid, "trades": traded}
+    """Net, gross, costs (fees and slippage), and sides of some books of one symbol."""
+    names = ("gross_ticks", "sides", "crossed_ticks", "rolled")
+    ticks, traded, crossed, rolled = (sum(getattr(account, name).sum().item() for account in books) for name in names)
+    gross = float(gross_usd(costs, ticks))
+    fees, slippage = float(fees_usd(costs, traded, rolled)), float(slippage_usd(costs, traded, crossed))
+    return {
+        "net_usd": gross - fees - slippage,
+        "gross_usd": gross,
+        "costs_usd": fees + slippage,
+        "fees_usd": fees,
+        "slippage_usd": slippage,
+        "trades": traded,
+    }
 
 
 def sessions_per_year(legs: list[Leg]) -> float:
@@ -200,16 +294,11 @@ def sessions_per_year(legs: list[Leg]) -> float:
     return metrics.sessions_per_year(days.astype("datetime64[D]"))
 
 
-def _test_span(study: Study, window: int) -> tuple[int, int]:
-    """First decision, in bars of its symbol, and number of decisions of a window's test range."""
-    first, stop = (int(edge) for edge in np.asarray(study.windows.test)[window])
-    return first - study.leg_by_window[window].first_bar, stop - first
-
-
 def _window_book(study: Study, window: int, positions: np.ndarray) -> Book:
-    first, count = _test_span(study, window)
-    lots = positions[:count].astype(np.int64) - study.program.env.flat
-    return book(study.leg_by_window[window].market, first, lots)
+    first, count = test_span(study, window)
+    env = study.program.env
+    lots = (positions[:count].astype(np.int64) - env.flat) * env.lots_per_level
+    return book(study.leg_by_window[window].market, first, lots, env.roll_as)
 
 
 def _session_rows(leg: Leg, window: int, account: Book) -> pl.DataFrame:
@@ -220,7 +309,7 @@ def _session_rows(leg: Leg, window: int, account: Book) -> pl.DataFrame:
             "trade_date": pl.Series(sessions.trade_day.astype(np.int32)).cast(pl.Date),
             "net_usd": session_net_usd(leg, sessions),
             "gross_usd": gross_usd(leg.costs, sessions.gross_ticks),
-            "costs_usd": costs_usd(leg.costs, sessions.sides, sessions.crossed_ticks),
+            "costs_usd": costs_usd(leg.costs, sessions.sides, sessions.crossed_ticks, sessions.rolled),
             "position_mean": sessions.position_mean,
             "trades": sessions.sides,
         }

@@ -1,7 +1,7 @@
 """Run folder on disk: its paths, exclusive lock, atomic writes, JSON without NaN, manifest with file hashes.
 
 Every file is replaced whole (temporary file beside it, flush, rename, flush of the folder), so that a reader or a crash
-meets the old content or the new one. POSIX only. Knows no agent, and nothing of what the files mean.
+meets the old content or the new one. POSIX only. Knows nothing of what the files mean.
 """
 
 import contextlib
@@ -30,7 +30,8 @@ _TMP_RULE = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 # In the order of the fields of RunFolder.
 _FILE_NAMES = (
     ".tidewalk.lock run.toml manifest.json windows.json metrics.jsonl trials.jsonl checkpoints policies "
-    "equity.parquet trades.parquet members.parquet summary.json report.html data_quality.json"
+    "equity.parquet fills.parquet trades.parquet members.parquet cost_surface.parquet "
+    "summary.json report.html data_quality.json"
 )
 
 
@@ -48,8 +49,10 @@ class RunFolder:
     checkpoints: Path
     policies: Path
     equity: Path
+    fills: Path
     trades: Path
     members: Path
+    cost_surface: Path
     summary: Path
     report: Path
     quality: Path
@@ -132,10 +135,9 @@ def write_json_atomic(path: Path, value: object) -> None:
 
 
 def append_jsonl(path: Path, record: Mapping[str, object], *, durable: bool = True) -> None:
-    """Adds the record as one line, in one write at the end of the file, so that writers at once do not mix lines.
+    """Adds the record as one line in one write, so that writers at once do not mix lines; makes a missing file.
 
-    A line that an earlier crash left unfinished is closed first, so it costs itself only. The file is made when
-    missing; `durable` waits until the line is on disk. Raises StoreError as `write_json_atomic` does.
+    A line that a crash left unfinished is closed first. `durable` waits for the disk. Raises as `write_json_atomic`.
     """
     line = json.dumps(plain_json(record, path.name), allow_nan=False).encode() + b"\n"
     with _reported("append to", path), path.open("a+b", buffering=0) as stream:
@@ -270,10 +272,9 @@ def _sweep_tmp(run: RunFolder) -> None:
 
 
 def lock_run(run: RunFolder) -> None:
-    """Takes the run folder for this process, recovering the lock of a process of this host that is gone.
+    """Takes the run folder for this process, also from a process of this host that is gone; sweeps temporary files.
 
-    Leftover temporary files are removed, since nobody else can be writing them. When another process (or this one,
-    earlier) has the folder, the StoreError names process, host and lock file.
+    When another process (or this one, earlier) has the folder, the StoreError names process, host and lock file.
     """
     with _reported("lock", run.root), _one_at_a_time(run.root):
         owner = _read_owner(run.lock)
@@ -297,8 +298,8 @@ def unlock_run(run: RunFolder) -> None:
 
 def _written_by_run(run: RunFolder) -> list[Path]:
     """Files that a run wrote, but for the manifest, the lock and the ledger of trials. Follows no links."""
-    tables, account = (run.equity, run.trades, run.members), (run.config, run.windows, run.quality, run.metrics)
-    single = (*account, *tables, run.summary, run.report)
+    single = [run.config, run.windows, run.quality, run.metrics, run.equity, run.fills, run.trades, run.members]
+    single += [run.cost_surface, run.fills.with_suffix(".csv"), run.trades.with_suffix(".csv"), run.summary, run.report]
     folders = [folder for folder in (run.checkpoints, run.policies) if folder.is_dir() and not folder.is_symlink()]
     stored = [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]
     return [path for path in (*single, *stored) if path.is_file() or path.is_symlink()]
@@ -386,10 +387,9 @@ def sha256_file(path: Path) -> str:
 
 
 def finish_manifest(run: RunFolder, status: str) -> None:
-    """Sets the final status and adds size and SHA-256 of every result file under the key `files`.
+    """Sets the final status, one of `STATUSES`, and adds size and SHA-256 of every result file as `files`.
 
     Left out are the report (made anew at will), the ledger of trials (it grows) and checkpoints (hashed inside).
-    The status is "complete", "interrupted" or "failed"; anything else is a StoreError.
     """
     if status not in STATUSES:
         raise StoreError(f"manifest: status {status!r} is none of {', '.join(STATUSES)}.")

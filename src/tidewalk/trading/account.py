@@ -1,17 +1,19 @@
-"""The books on the host: exact integers from positions to sessions, money and a ledger of fills.
+"""The books on the host: exact integers from positions to sessions and money.
 
 The decision of bar t fills at the open of bar t+1 and earns until the fill of the next decision; its result is booked
-to the session of bar t+1. Ticks and sides are integers, recorded half spreads multiples of half a tick; money is
-derived once, at the end.
+to the session of bar t+1. Ticks, sides and rolled lots are integers, recorded half spreads multiples of half a tick;
+money is derived from their sums, once, at the end. So nothing drifts, however many fees are added up.
 """
 
 import dataclasses
 
 import numpy as np
 
-from tidewalk.market.device import CLOSING, ROLL, MarketData
-from tidewalk.trading.costs import Costs, sides
-from tidewalk.trading.env import EnvConfig
+from tidewalk.market.device import ROLL, MarketData
+from tidewalk.trading.costs import Costs, RollAs, counts
+
+Count = np.ndarray | np.integer | int
+Amount = np.ndarray | np.floating | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +25,16 @@ class Book:
     after_lots: np.ndarray
     gross_ticks: np.ndarray
     sides: np.ndarray
+    """Contract sides traded outright."""
     crossed_ticks: np.ndarray
     """Recorded half spreads paid on these sides, float64; zeros where the market holds none."""
+    rolled: np.ndarray
+    """Lots rolled by calendar spreads; zeros where a roll is two sides."""
+
+    @property
+    def fill_bars(self) -> np.ndarray:
+        """Bar at whose open each decision fills, `[n]`."""
+        return self.first + 1 + np.arange(len(self.after_lots))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,47 +45,27 @@ class Sessions:
     gross_ticks: np.ndarray
     sides: np.ndarray
     crossed_ticks: np.ndarray
+    rolled: np.ndarray
     position_mean: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class Fill:
-    """One line of the ledger: `lots` bought (negative: sold) of one contract at one price."""
-
-    ts_ns: int
-    contract: str
-    lots: int
-    position_after: int
-    price: float
-    costs_usd: float
-    reason: str
-
-
-def allowed(market: MarketData, env: EnvConfig, first: int, wanted_lots: np.ndarray) -> np.ndarray:
-    """Targets as the environment lets them fill: flat by the close if so asked, flat after the last decision."""
-    lots = np.asarray(wanted_lots, np.int64).copy()
-    if env.flat_at_close:
-        lots[(market.flags[first : first + len(lots)] & CLOSING) != 0] = 0
-    if len(lots):
-        lots[-1] = 0
-    return lots
-
-
-def book(market: MarketData, first: int, after_lots: np.ndarray) -> Book:
+def book(market: MarketData, first: int, after_lots: np.ndarray, roll_as: RollAs = "sides") -> Book:
     """Account for a path of positions that starts flat.
 
     Args:
         market: the market.
         first: bar of the first decision.
-        after_lots: `[n]` signed position after the fill of each decision.
+        after_lots: `[n]` signed contracts held after the fill of each decision.
+        roll_as: how a position is carried into the next contract.
     """
     after = np.asarray(after_lots, np.int64)
     before = np.concatenate([[0], after[:-1]]).astype(np.int64)
     rows = slice(first, first + len(after))
     is_roll = ((market.flags[rows] & ROLL) != 0).astype(np.int64)
     gross = after * market.move_ticks[rows].astype(np.int64)
-    traded = sides(before, after, is_roll)
-    return Book(first, before, after, gross, traded, traded * half_spreads(market, first, len(after)))
+    traded, rolled = counts(before, after, is_roll, roll_as)
+    crossed = traded * half_spreads(market, first, len(after))
+    return Book(first, before, after, gross, traded, crossed, np.zeros_like(traded) if rolled is None else rolled)
 
 
 def half_spreads(market: MarketData, first: int, count: int) -> np.ndarray:
@@ -91,8 +81,7 @@ def half_spreads(market: MarketData, first: int, count: int) -> np.ndarray:
 
 def by_session(market: MarketData, account: Book) -> Sessions:
     """Sums per session of the bars in which the decisions fill."""
-    fill_day = market.trade_day[account.first + 1 : account.first + 1 + len(account.after_lots)]
-    days, index = np.unique(fill_day, return_inverse=True)
+    days, index = np.unique(market.trade_day[account.fill_bars], return_inverse=True)
 
     def total(values: np.ndarray) -> np.ndarray:
         # in their own type: np.bincount would take int64 through float64
@@ -101,43 +90,26 @@ def by_session(market: MarketData, account: Book) -> Sessions:
         return out
 
     held = total(account.after_lots) / np.maximum(total(np.ones_like(account.after_lots)), 1)
-    return Sessions(days, total(account.gross_ticks), total(account.sides), total(account.crossed_ticks), held)
+    names = ("gross_ticks", "sides", "crossed_ticks", "rolled")
+    return Sessions(days, *(total(getattr(account, name)) for name in names), position_mean=held)
 
 
-def gross_usd(costs: Costs, gross_ticks: np.ndarray | np.integer | int) -> np.ndarray | np.float64:
+def gross_usd(costs: Costs, gross_ticks: Count) -> np.ndarray | np.float64:
     """Money of ticks, before costs."""
     return np.asarray(gross_ticks, np.int64) * costs.tick_value_usd
 
 
-def costs_usd(
-    costs: Costs, traded: np.ndarray | np.integer | int, crossed_ticks: np.ndarray | np.floating | float = 0.0
-) -> np.ndarray | np.float64:
-    """Slippage and commission of a number of contract sides, and the recorded half spreads paid on them."""
-    fixed = np.asarray(traded, np.int64) * costs.side_usd
-    return fixed + np.asarray(crossed_ticks, np.float64) * costs.tick_value_usd
+def fees_usd(costs: Costs, traded: Count, rolled: Count = 0) -> np.ndarray | np.float64:
+    """Commission of a number of contract sides, and the fees of lots rolled by calendar spreads."""
+    return np.asarray(traded, np.int64) * costs.commission_usd + np.asarray(rolled, np.int64) * costs.roll_usd
 
 
-def ledger(market: MarketData, account: Book, costs: Costs) -> list[Fill]:
-    """Fills of a book in time order. A roll is two: out of the old contract and into the new, each at its own price."""
-    count = len(account.after_lots)
-    is_roll = (market.flags[account.first : account.first + count] & ROLL) != 0
-    half_ticks = half_spreads(market, account.first, count)
-    fills: list[Fill] = []
-    for row in np.flatnonzero(account.sides):
-        before, after = int(account.before_lots[row]), int(account.after_lots[row])
-        bar = account.first + int(row) + 1
-        price, exit_price = market.open_e9[bar] / 1e9, market.exit_open_e9[bar] / 1e9
-        name = market.info.contracts[market.contract_id[bar]]
-        ts_ns = int(market.ts_ns[bar])
-        if is_roll[row]:
-            old = market.info.contracts[market.contract_id[bar - 1]]
-            parts = [(old, -before, 0, exit_price, "roll-out"), (name, after, after, price, "roll-in")]
-        else:
-            is_last = row == count - 1
-            parts = [(name, after - before, after, price, "flat" if is_last else "decision")]
-        fills += [
-            Fill(ts_ns, c, lots, held, p, float(costs_usd(costs, abs(lots), abs(lots) * half_ticks[row])), why)
-            for c, lots, held, p, why in parts
-            if lots
-        ]
-    return fills
+def slippage_usd(costs: Costs, traded: Count, crossed_ticks: Amount = 0.0) -> np.ndarray | np.float64:
+    """Fixed slippage of a number of contract sides, and the recorded half spreads paid on them."""
+    ticks = np.asarray(traded, np.int64) * costs.slippage_ticks + np.asarray(crossed_ticks, np.float64)
+    return ticks * costs.tick_value_usd
+
+
+def costs_usd(costs: Costs, traded: Count, crossed_ticks: Amount = 0.0, rolled: Count = 0) -> np.ndarray | np.float64:
+    """Fees and slippage together."""
+    return fees_usd(costs, traded, rolled) + slippage_usd(costs, traded, crossed_ticks)
