@@ -10,8 +10,10 @@ from tidewalk.data.load import DataConfig
 from tidewalk.market.device import CLOSING, LAST_OF_SESSION, ROLL, TRADABLE, MarketData, MarketInfo
 from tidewalk.market.windows import WindowConfig
 from tidewalk.run.settings import OutputConfig, RunConfig
+from tidewalk.trading.account import Book, book
 from tidewalk.trading.costs import CostConfig
 from tidewalk.trading.env import EnvConfig
+from tidewalk.train.baselines import baseline_paths
 from tidewalk.train.population import TrainConfig
 
 NS_PER_HOUR = 3_600_000_000_000
@@ -108,6 +110,16 @@ def as_nq(market: MarketData, **changes: object) -> MarketData:
     """The market under the name and the multiplier of NQ."""
     facts = {"symbol": "NQ.FUT", "root": "NQ", "contracts": ("NQH4", "NQM4"), "multiplier": 20.0, "fingerprint": "nq"}
     return dataclasses.replace(market, info=dataclasses.replace(market.info, **(facts | changes)))
+
+
+def baseline_book(name: str, market: MarketData, env: EnvConfig, first: int, count: int) -> Book:
+    """Book of one baseline over `count` decisions from bar `first`, without account limits."""
+    import jax
+
+    spans, decisions = [(market, first)], np.array([[first, first + count]], np.int32)
+    on_device = jax.device_put(market.on_device())
+    paths = baseline_paths(env, on_device, None, decisions, spans, bars=count, compose="scan")
+    return book(market, first, (paths[name][0].astype(np.int64) - env.flat) * env.lots_per_level, env.roll_as)
 
 
 def small_config(data_dir: Path, out: Path | None = None, **train: object) -> RunConfig:

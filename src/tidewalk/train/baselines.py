@@ -1,92 +1,159 @@
-"""Baselines on the same bars under the same costs: what an agent must beat before anyone should listen to it."""
+"""Baselines on the same bars under the same costs and rules: what an agent must beat before anyone should listen to it.
 
-import dataclasses
-from collections.abc import Sequence
+A baseline wants the largest position in the direction of a signal that knows the bars up to its own, warmed up on the
+bars before the range. It trades what the rules leave of that, as an agent does (`train.rollout.follow`). Prices are
+running sums of moves within the contract held, so that no roll shows in a signal. A signal of exactly nothing keeps the
+side it had; before its first full look-back it is flat.
+"""
 
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
 import numpy as np
+from scipy.signal import lfilter
 
-from tidewalk.market.device import CLOSING, MarketData
-from tidewalk.trading.account import Book, allowed, book, half_spreads
+from tidewalk.core.arrays import Array, HostOrDevice, Int8, Int32
+from tidewalk.market.device import Market, MarketData
 from tidewalk.trading.env import EnvConfig
+from tidewalk.trading.limits import Limits
+from tidewalk.train.rollout import follow
 
-NAMES = ("flat", "long", "short", "momentum")
+TSMOM_SESSIONS = 20
+"""Look-back of time-series momentum: about a month, the shortest that Moskowitz, Ooi and Pedersen (2012) report."""
+MACD_BARS = (12, 26, 9)
+"""Fast, slow and signal line of Appel's moving average convergence/divergence (1979)."""
+MA_CROSS_BARS = (20, 100)
+"""Short and long average. Brock, Lakonishok and LeBaron (1992) test pairs up to 200 bars; this one is customary."""
+_ROUNDING_TICKS = 1e-6
+"""Differences of exponential averages below this are rounding, and count as nothing."""
 
 
-def baseline_book(name: str, market: MarketData, env: EnvConfig, first: int, count: int) -> Book:
-    """Book of one baseline over `count` decisions from bar `first`.
+def wanted(name: str, market: MarketData, env: EnvConfig) -> np.ndarray:
+    """Position indices that a baseline wants after the decision of every bar, int8 `[T]`.
 
-    `long` and `short` hold the largest position; `momentum` holds it in the direction of the last close-to-close move
-    and keeps what it holds after a bar that did not move.
+    Signals lag by the decision delay, as what an agent sees does.
     """
-    return book(market, first, allowed(market, env, first, _wanted(name, market, env, first, count)))
+    side = np.concatenate([np.zeros(env.decision_delay, np.int64), _SIDES[name](market)])[: market.num_bars]
+    return (env.flat + side * env.positions).astype(np.int8)
 
 
-@dataclasses.dataclass(frozen=True)
-class Path:
-    """What the agent held in one window."""
-
-    market: MarketData
-    account: Book
-    tick_worth: float = 1.0
-    """Money of a tick, where paths of several markets are added up; any constant where there is one market."""
-
-
-def timing_percentile(
-    paths: Sequence[Path], *, flat_at_close: bool = False, draws: int = 1000, seed: int = 0
-) -> float | None:
-    """Share of random policies of the same turnover and exposure that earned less, ties counted half.
-
-    A random policy holds the agent's own positions of each window, rotated in time by a random number of bars. It
-    trades as often, holds as long and pays as many fixed costs, and differs in timing alone; so its net result ranks as
-    its gross one does. Recorded spreads are part of the timing: a random policy pays those of the bars it fills in.
+def baseline_paths(
+    env: EnvConfig,
+    market: Market,
+    limits: Limits | None,
+    decisions: np.ndarray,
+    spans: Sequence[tuple[MarketData, int]],
+    *,
+    bars: int,
+    compose: str,
+) -> dict[str, np.ndarray]:
+    """Positions of every baseline over the test range of every window, under all rules and account limits.
 
     Args:
-        paths: the agent's path of each window.
-        flat_at_close: whether the agent had to be flat over session breaks; then so are the random policies.
-        draws: number of random policies.
-        seed: seed of the rotations.
+        env: the rules.
+        market: the resident market.
+        limits: account limits, leaves `[W]`; None where an account is not counted.
+        decisions: `[W, 2]` ranges `[first, stop)` in bars of the resident market.
+        spans: for each window the market of its symbol, and the first decision in bars of that.
+        bars: bound H on the length of a range.
+        compose: how rollouts chain position maps (see `train.passes`).
 
     Returns:
-        From 0 to 1; None when the agent never held a position.
+        Name -> position indices `[W, H]` int8, flat beyond a range.
     """
-    if not any(path.account.sides.any() for path in paths):
-        return None
-    rng = np.random.default_rng(seed)
-    own, random_worth = 0.0, np.zeros(draws)
-    for path in paths:
-        by_rotation = _ticks_by_rotation(path, flat_at_close=flat_at_close)
-        own += by_rotation[0] * path.tick_worth
-        random_worth += by_rotation[rng.integers(0, len(by_rotation), draws)] * path.tick_worth
-    return float(np.mean((random_worth < own) + 0.5 * (random_worth == own)))
+    want = np.full((len(NAMES), len(decisions), bars), env.flat, np.int8)
+    counts = (decisions[:, 1] - decisions[:, 0]).tolist()
+    for number, name in enumerate(NAMES):
+        of_market: dict[int, np.ndarray] = {}  # each symbol's signal once, whatever the number of its windows
+        for window, (count, (data, first)) in enumerate(zip(counts, spans, strict=True)):
+            if id(data) not in of_market:
+                of_market[id(data)] = wanted(name, data, env)
+            want[number, window, :count] = of_market[id(data)][first : first + count]
+    paths = _followed(env, market, limits, decisions, want, compose=compose)
+    return dict(zip(NAMES, np.asarray(paths), strict=True))
 
 
-def _ticks_by_rotation(path: Path, *, flat_at_close: bool) -> np.ndarray:
-    """Gross ticks less recorded half spreads of the path rotated by 0, 1, 2 ... bars."""
-    market, account = path.market, path.account
-    count = len(account.after_lots) - 1
-    rows = slice(account.first, account.first + count)
-    is_free = ~(flat_at_close & ((market.flags[rows] & CLOSING) != 0))
-    if not is_free.any():
-        return np.zeros(1)
-    gross = np.rint(_rotated_sums(market.move_ticks[rows][is_free], account.after_lots[:-1][is_free]))
-    if market.half_spread_ticks is None:
-        return gross
-    half_ticks = half_spreads(market, account.first, count)[is_free]
-    # to a millionth of a tick: what is left of the transform's rounding must not decide a tie
-    return np.round(gross - _rotated_sums(half_ticks, account.sides[:-1][is_free]), 6)
+@functools.partial(jax.jit, static_argnames=("env", "compose"))
+def _followed(
+    env: EnvConfig,
+    market: Market,
+    limits: Limits | None,
+    decisions: Int32[HostOrDevice, "W 2"],
+    want: Int8[HostOrDevice, "N W H"],
+    *,
+    compose: str,
+) -> Int8[Array, "N W H"]:
+    def one(limits: Limits | None, decisions: Array, want: Array) -> Array:
+        return follow(env, market, limits, decisions, want, compose=compose)
+
+    return jax.vmap(jax.vmap(one), in_axes=(None, None, 0))(limits, decisions, want)
 
 
-def _rotated_sums(fixed: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Sum of `fixed * roll(moved, k)` for every k, by the Fourier transform."""
-    spectrum = np.fft.rfft(fixed.astype(np.float64)) * np.conj(np.fft.rfft(moved.astype(np.float64)))
-    return np.fft.irfft(spectrum, n=len(moved))
+def roll_free_price_ticks(market: MarketData) -> np.ndarray:
+    """Close of every bar as the sum of all close-to-close moves of the contract held, in ticks, int64 `[T]`."""
+    return np.cumsum(market.close_move_ticks, dtype=np.int64)
 
 
-def _wanted(name: str, market: MarketData, env: EnvConfig, first: int, count: int) -> np.ndarray:
-    most = env.positions
-    if name == "momentum":
-        sign = np.sign(market.close_move_ticks[first : first + count]).astype(np.int64)
-        last = np.maximum.accumulate(np.where(sign != 0, np.arange(count), 0))
-        return sign[last] * most
-    constant = {"flat": 0, "long": most, "short": -most}[name]
-    return np.full(count, constant, np.int64)
+def _always(side: int) -> Callable[[MarketData], np.ndarray]:
+    return lambda market: np.full(market.num_bars, side, np.int64)
+
+
+def _momentum(market: MarketData) -> np.ndarray:
+    """Direction of the last bar that moved."""
+    return _held_on(market.close_move_ticks)
+
+
+def _tsmom(market: MarketData) -> np.ndarray:
+    """Direction of the price since the close `TSMOM_SESSIONS` sessions ago."""
+    price = roll_free_price_ticks(market)
+    ends = np.flatnonzero(np.append(np.diff(market.session_id) != 0, True))
+    session = np.searchsorted(ends, np.arange(len(price)))
+    is_warm = session >= TSMOM_SESSIONS
+    then = ends[np.maximum(session - TSMOM_SESSIONS, 0)]
+    return _held_on(np.where(is_warm, price - price[then], 0))
+
+
+def _macd(market: MarketData) -> np.ndarray:
+    """Whether the difference of the fast and the slow average stands above or below its own average."""
+    fast, slow, signal = MACD_BARS
+    price = roll_free_price_ticks(market).astype(np.float64)
+    spread = _ema(price, fast) - _ema(price, slow)
+    above = spread - _ema(spread, signal)
+    above[np.abs(above) < _ROUNDING_TICKS] = 0.0
+    above[: slow + signal - 2] = 0.0
+    return _held_on(above)
+
+
+def _ma_cross(market: MarketData) -> np.ndarray:
+    """Whether the short average of the price stands above or below the long one; compared in whole numbers."""
+    short, long = MA_CROSS_BARS
+    total = np.concatenate([[0], np.cumsum(roll_free_price_ticks(market))])
+    above = np.zeros(market.num_bars, np.int64)
+    warm = np.arange(long, len(total))
+    above[long - 1 :] = (total[warm] - total[warm - short]) * long - (total[warm] - total[warm - long]) * short
+    return _held_on(above)
+
+
+def _ema(values: np.ndarray, bars: int) -> np.ndarray:
+    """Exponential average with weight 2 / (bars + 1) on the newest value, starting from the first."""
+    weight = 2.0 / (bars + 1)
+    return lfilter([weight], [1.0, weight - 1.0], values, zi=values[:1] * (1.0 - weight))[0]
+
+
+def _held_on(signal: np.ndarray) -> np.ndarray:
+    """Sign of a signal, of its last value that was not 0 where it is; 0 before the first."""
+    sign = np.sign(signal).astype(np.int64)
+    return sign[np.maximum.accumulate(np.where(sign != 0, np.arange(len(sign)), 0))]
+
+
+_SIDES: dict[str, Callable[[MarketData], np.ndarray]] = {
+    "flat": _always(0),
+    "long": _always(1),
+    "short": _always(-1),
+    "momentum": _momentum,
+    "tsmom": _tsmom,
+    "macd": _macd,
+    "ma_cross": _ma_cross,
+}
+NAMES = tuple(_SIDES)

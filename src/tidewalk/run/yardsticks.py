@@ -1,0 +1,73 @@
+"""What a study is measured by on its test months: baselines and random policies, under its own costs and rules."""
+
+import jax
+import numpy as np
+
+from tidewalk.run.engine import Stage
+from tidewalk.run.study import Study
+from tidewalk.trading.account import Book, costs_usd, gross_usd
+from tidewalk.trading.env import Tally
+from tidewalk.train import random_timing
+from tidewalk.train.baselines import baseline_paths
+
+
+def test_span(study: Study, window: int) -> tuple[int, int]:
+    """First decision, in bars of its symbol, and number of decisions of a window's test range."""
+    first, stop = (int(edge) for edge in np.asarray(study.windows.test)[window])
+    return first - study.leg_by_window[window].first_bar, stop - first
+
+
+def trade_baselines(engine: Stage) -> dict[str, np.ndarray]:
+    """Positions of every baseline over the test months, name -> `[W, H]` int8."""
+    study = engine.study
+    legs = enumerate(study.leg_by_window)
+    return baseline_paths(
+        study.program.env,
+        engine.resident.market,
+        study.limits,
+        np.asarray(study.windows.test),
+        [(leg.market, test_span(study, window)[0]) for window, leg in legs],
+        bars=study.program.test_bars,
+        compose=study.program.compose,
+    )
+
+
+def random_nets_usd(engine: Stage, books: list[Book], positions: np.ndarray) -> np.ndarray:
+    """Net results of the agent's paths and of `DRAWS` rotations of them in time, USD.
+
+    Args:
+        engine: the study on its device.
+        books: the agent's book of every window.
+        positions: the same paths as position indices, `[W, H]` int8.
+
+    Returns:
+        `[W, 1 + DRAWS]`, the agent's own first.
+    """
+    study = engine.study
+    env, legs = study.program.env, study.leg_by_window
+    is_free = np.zeros(positions.shape, bool)
+    for window, leg in enumerate(legs):
+        first, count = test_span(study, window)
+        is_free[window, :count] = random_timing.free_rows(leg.market, env, first, count)
+    shifts = random_timing.draw_shifts(is_free.sum(axis=1).tolist())
+    if not random_timing.has_memory(env, study.limits):
+        rows = zip(legs, books, shifts, strict=True)
+        return np.array([random_timing.nets_usd(leg.market, env, book, leg.costs, row) for leg, book, row in rows])
+    done = random_timing.tallies_under_rules(
+        env,
+        engine.resident.market,
+        study.limits,
+        np.asarray(study.windows.test),
+        positions,
+        is_free,
+        shifts,
+        compose=study.program.compose,
+    )
+    return np.array([_net_usd(study, window, done) for window in range(study.num_windows)])
+
+
+def _net_usd(study: Study, window: int, done: Tally) -> np.ndarray:
+    costs, own = study.leg_by_window[window].costs, jax.tree.map(lambda leaf: leaf[window], done)
+    crossed = 0.0 if own.crossed_ticks is None else own.crossed_ticks
+    rolled = 0 if own.rolled is None else own.rolled
+    return np.asarray(gross_usd(costs, own.gross_ticks) - costs_usd(costs, own.sides, crossed, rolled))
