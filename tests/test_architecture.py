@@ -16,7 +16,7 @@ HOST_PARTS = (
     "core/errors.py",
     "data",
     "report",
-    "stats/inference.py",
+    "stats",
     "store/layout.py",
     "store/results.py",
     "store/trials.py",

@@ -218,3 +218,57 @@ def test_every_figure_is_finite_or_has_a_reason(record: np.ndarray) -> None:
         metrics.exposure(record),
     ]
     assert all(bool(figure.reason) if figure.value is None else math.isfinite(figure.value) for figure in figures)
+
+
+def test_a_record_that_lost_the_capital_has_no_ratios() -> None:
+    # Equity 100, -50, -25, -75 (B13): nothing after the first session can be divided by anything.
+    record = [-150.0, 25.0, -50.0]
+    lost = Figure(None, "the capital was lost in session 1 of 3")
+    assert metrics.ruin_session(record, 100.0) == 0
+    assert metrics.sharpe(record, 252, capital_usd=100.0) == lost
+    assert metrics.sortino(record, 252, capital_usd=100.0) == lost
+    assert metrics.calmar(record, 252, capital_usd=100.0) == lost
+    assert metrics.sharpe(record, 252).value is not None
+    assert metrics.max_drawdown(record) == 175.0  # money is counted on
+    # Exactly 0 is ruin too; a cent above is not.
+    assert metrics.ruin_session([-60.0, -40.0, 500.0], 100.0) == 1
+    assert metrics.ruin_session([-60.0, -39.99, 500.0], 100.0) is None
+    assert metrics.calmar([-1.0], 252, capital_usd=5.0).reason == "fewer than 3 sessions"
+
+
+@given(CENTS, st.floats(0.01, 1e6))
+def test_ruin_is_where_equity_first_reaches_nothing(record: np.ndarray, capital: float) -> None:
+    equity = capital + metrics.equity_curve(record)[1:]
+    found = metrics.ruin_session(record, capital)
+    assert (found is None) == bool((equity > 0).all())
+    if found is not None:
+        assert equity[found] <= 0
+        assert (equity[:found] > 0).all()
+
+
+def test_walk_forward_efficiency_is_a_ratio_of_yearly_profits() -> None:
+    # In sample 1,200 USD in 60 sessions, out of sample 200 USD in 20: half of the pace.
+    assert metrics.walk_forward_efficiency(1200.0, 60, 200.0, 20).value == 0.5
+    assert metrics.walk_forward_efficiency(1200.0, 60, -200.0, 20).value == -0.5
+    for nothing in (0.0, -900.0):
+        assert metrics.walk_forward_efficiency(nothing, 60, -900.0, 60).reason == "nothing was earned in sample"
+    assert metrics.walk_forward_efficiency(1200.0, 60, 0.0, 0).reason == "no sessions"
+
+
+def test_autocorrelation_golden() -> None:
+    assert metrics.autocorrelation([1.0, -1.0] * 50).value == pytest.approx(-0.99)
+    assert metrics.autocorrelation([1.0, 2.0, 3.0, 4.0]).value == pytest.approx(0.25)
+    assert metrics.autocorrelation([1.0, 2.0, 3.0, 4.0], 2).value == pytest.approx(-0.3)
+    assert metrics.autocorrelation([1.0, 2.0]).reason == "fewer than 3 sessions"
+    assert metrics.autocorrelation([1.0, 2.0, 3.0], 2).reason == "fewer than 4 sessions"
+    assert metrics.autocorrelation([1.0] * 5).reason == "no variance"
+
+
+def test_annualisation_is_by_what_the_calendar_holds() -> None:
+    # 23 hours of minutes are 347,760 bars a year (root 589.71); 26 quarter hours a day 6,552, where the wrong factor
+    # of a market that never closes, 24,192, shows a ratio 1.92 times too high.
+    assert math.sqrt(252 * 1380) == pytest.approx(589.71, abs=5e-3)
+    record = np.random.default_rng(0).standard_normal(100) + 0.1
+    right, wrong = (metrics.sharpe(record, per_year).value for per_year in (6_552, 24_192))
+    assert right is not None
+    assert wrong == pytest.approx(1.92 * right, rel=2e-3)

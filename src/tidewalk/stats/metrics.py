@@ -84,7 +84,23 @@ def has_variance(record: NDArray[np.float64]) -> bool:
     return record.size > 1 and bool(np.ptp(record) > RELATIVE_ROUNDING * np.abs(record).max() and record.std() > 0.0)
 
 
-def sharpe(pnl: Record, periods_per_year: float, *, hurdle_per_year: float = 0.0) -> Figure:
+def ruin_session(pnl: Record, capital_usd: float) -> int | None:
+    """First session, counted from 0, after which capital plus P&L is at or below 0; None if it never is."""
+    ruined = np.flatnonzero(capital_usd + np.cumsum(checked_record(pnl)) <= 0.0)
+    return int(ruined[0]) if ruined.size else None
+
+
+def _no_ratio(record: NDArray[np.float64], capital_usd: float | None) -> str | None:
+    """Why the record has no ratio of reward to risk; None when it has."""
+    if record.size < MIN_SESSIONS_FOR_SHARPE:
+        return f"fewer than {MIN_SESSIONS_FOR_SHARPE} sessions"
+    lost = None if capital_usd is None else ruin_session(record, capital_usd)
+    return None if lost is None else f"the capital was lost in session {lost + 1} of {record.size}"
+
+
+def sharpe(
+    pnl: Record, periods_per_year: float, *, hurdle_per_year: float = 0.0, capital_usd: float | None = None
+) -> Figure:
     """Sharpe ratio of the record: mean over standard deviation (ddof 1), times the root of `periods_per_year`.
 
     The root rule holds for records without autocorrelation; `inference.lo_eta` gives the factor for others.
@@ -93,17 +109,29 @@ def sharpe(pnl: Record, periods_per_year: float, *, hurdle_per_year: float = 0.0
         pnl: P&L of each session in USD, shape [n]; any other unit will do, the ratio has none.
         periods_per_year: sessions in a year; 1 gives the ratio per session.
         hurdle_per_year: amount per *year* taken off first, in the unit of `pnl`.
+        capital_usd: what the account started with, in the unit of `pnl`; a record that lost it all has no ratio.
 
     Returns:
-        Undefined for fewer than 3 sessions or without variance.
+        Undefined for fewer than 3 sessions, without variance, or after ruin.
     """
     record = checked_record(pnl)
-    if record.size < MIN_SESSIONS_FOR_SHARPE:
-        return undefined(f"fewer than {MIN_SESSIONS_FOR_SHARPE} sessions")
+    if reason := _no_ratio(record, capital_usd):
+        return undefined(reason)
     if not has_variance(record):
         return undefined("no variance")
     excess = record.mean() - hurdle_per_year / periods_per_year
     return defined(excess / record.std(ddof=1) * math.sqrt(periods_per_year))
+
+
+def autocorrelation(pnl: Record, lag: int = 1) -> Figure:
+    """Autocorrelation of the record at a lag, both sums over the whole record, so that it lies between -1 and 1."""
+    record = checked_record(pnl)
+    if record.size < max(MIN_SESSIONS_FOR_SHARPE, lag + 2):
+        return undefined(f"fewer than {max(MIN_SESSIONS_FOR_SHARPE, lag + 2)} sessions")
+    if not has_variance(record):
+        return undefined("no variance")
+    centred = record - record.mean()
+    return defined(centred[lag:] @ centred[:-lag] / (centred @ centred))
 
 
 def equity_curve(pnl: Record) -> NDArray[np.float64]:
@@ -189,11 +217,11 @@ def downside_deviation(pnl: Record, target_usd: float = 0.0) -> Figure:
     return defined(math.sqrt(np.square(np.minimum(record - target_usd, 0.0)).mean()))
 
 
-def sortino(pnl: Record, periods_per_year: float) -> Figure:
-    """Mean over downside deviation below 0, times the root of `periods_per_year`."""
+def sortino(pnl: Record, periods_per_year: float, capital_usd: float | None = None) -> Figure:
+    """Mean over downside deviation below 0, times the root of `periods_per_year`; undefined after ruin."""
     record = checked_record(pnl)
-    if record.size < MIN_SESSIONS_FOR_SHARPE:
-        return undefined(f"fewer than {MIN_SESSIONS_FOR_SHARPE} sessions")
+    if reason := _no_ratio(record, capital_usd):
+        return undefined(reason)
     downside_usd = downside_deviation(record).value
     if not downside_usd:
         return undefined("no losing session")
@@ -214,9 +242,11 @@ def expected_shortfall(pnl: Record, tail_frac: float = 0.05) -> Figure:
     return defined(-record[:in_tail].mean())
 
 
-def calmar(pnl: Record, periods_per_year: float) -> Figure:
-    """Net P&L per year over the maximum drawdown."""
+def calmar(pnl: Record, periods_per_year: float, capital_usd: float | None = None) -> Figure:
+    """Net P&L per year over the maximum drawdown; undefined after ruin."""
     record = checked_record(pnl)
+    if capital_usd is not None and (reason := _no_ratio(record, capital_usd)):
+        return undefined(reason)
     drawdown_usd = max_drawdown(record)
     if drawdown_usd <= 0:
         return undefined("no drawdown")
@@ -263,3 +293,22 @@ def cost_share(gross_usd: float, costs_usd: float) -> Figure:
 def captured_frac(net_usd: float, oracle_net_usd: float) -> Figure:
     """Net P&L over the hindsight optimum under the same costs."""
     return defined(net_usd / oracle_net_usd) if oracle_net_usd > 0 else undefined("the hindsight optimum earns nothing")
+
+
+def walk_forward_efficiency(in_usd: float, in_sessions: int, out_usd: float, out_sessions: int) -> Figure:
+    """P&L per year out of sample over P&L per year in sample (Pardo): a description of a window, never a verdict.
+
+    Args:
+        in_usd: net P&L in sample, the denominator.
+        in_sessions: sessions behind it.
+        out_usd: net P&L out of sample.
+        out_sessions: sessions behind it.
+
+    Returns:
+        Undefined when the sample itself earned nothing: the sign of the ratio would then mean the opposite.
+    """
+    if min(in_sessions, out_sessions) < 1:
+        return undefined("no sessions")
+    if in_usd <= 0:
+        return undefined("nothing was earned in sample")
+    return defined((out_usd / out_sessions) / (in_usd / in_sessions))  # sessions per year cancel

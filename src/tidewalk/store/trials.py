@@ -1,23 +1,46 @@
 """Ledger of trials: every configuration ever evaluated on a data set, one line each, only ever appended to.
 
 How many trials were made decides what a good result is worth (`stats.inference.dsr`). Averaging over seeds adds no
-trial; choosing the best seed does, and is then recorded as a configuration of its own.
+trial; another root seed does, because the best of several could be shown, and so does everything else that was chosen.
+
+The ledger `trials.jsonl` lies beside the run folders, and each run folder keeps a copy of the lines on its data, so
+that a ledger that was deleted is still counted from the runs. The session P&L of a trial lies in a file of its own,
+named by its content, in a hidden folder beside the ledger, which no run can be named like.
 """
 
+import hashlib
+import json
 import math
+import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
 from tidewalk.core.errors import StoreError
-from tidewalk.store.layout import append_jsonl, read_jsonl
+from tidewalk.store.layout import append_jsonl, check_name, plain_json, read_jsonl, write_bytes_atomic
+from tidewalk.store.tables import Table, checked, parquet_bytes, read_parquet
+
+LEDGER = "trials.jsonl"
+SESSIONS = ".trials"
+# A trial that covers less of the sessions than this says too little about them, and would shorten all others.
+MIN_COVERED = 0.8
+_TABLE = Table({"trade_date": pl.Date(), "net_usd": pl.Float64()}, key=("trade_date",))
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One evaluation. The Sharpe ratio is per session, not annualised; None where it is undefined."""
+    """One evaluation. The Sharpe ratio is per session, not annualised; None where it is undefined.
+
+    `symbol` is None in lines of versions that did not write it; `pnl_sha256` names the file of the session P&L.
+    """
 
     data_fingerprint: str
     config_hash: str
@@ -26,6 +49,8 @@ class Trial:
     net_usd: float
     sessions: int
     when_iso: str
+    symbol: str | None = None
+    pnl_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -36,48 +61,94 @@ class Ledger:
     warnings: tuple[str, ...]
 
 
-def record_trial(
-    ledger: Path,
-    *,
-    data_fingerprint: str,
-    config_hash: str,
-    model: str,
-    sharpe_per_session: float | None,
-    net_usd: float,
-    sessions: int,
-    when_iso: str,
-) -> None:
-    """Appends one trial, durably and in a single write, so that runs at the same time do not mix lines.
+@dataclass(frozen=True)
+class Tried:
+    """The trials on some data, how many more there are on other data of the symbol, and warnings."""
+
+    trials: tuple[Trial, ...]
+    elsewhere: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Common:
+    """Session P&L of several trials on the sessions that all of them have.
+
+    Attributes:
+        trade_days: dates as numpy `datetime64[D]`, shape [T].
+        pnl_usd: net P&L, shape `[T, N]`.
+        configs: config hash of each column.
+        warnings: how many trials could not be used, and why.
+    """
+
+    trade_days: NDArray[Any]
+    pnl_usd: NDArray[np.float64]
+    configs: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def record_trial(root: Path, trial: Trial, trade_days: NDArray[Any], pnl_usd: NDArray[Any]) -> Trial:
+    """Appends one trial to the ledger of `root`, durably and in a single write, after its session P&L.
+
+    Runs that end at the same time do not mix lines, and never share a file of sessions unless it is the same to the
+    last bit.
 
     Args:
-        ledger: the file, made when missing.
-        data_fingerprint: of the data evaluated on.
-        config_hash: of everything that was chosen: settings, features, reward; not the seeds, unless one is picked.
-        model: name of the algorithm.
-        sharpe_per_session: out-of-sample Sharpe ratio per session, None where undefined.
-        net_usd: out-of-sample P&L after costs.
-        sessions: out-of-sample sessions.
-        when_iso: time of the evaluation in UTC, ISO 8601.
+        root: folder of the run folders.
+        trial: what was evaluated; its config hash covers everything that was chosen.
+        trade_days: date of each out-of-sample session, in order, shape [T].
+        pnl_usd: net P&L of each, shape [T]; adds up to the trial's.
+
+    Returns:
+        The trial as it stands in the ledger.
 
     Raises:
-        StoreError: a value that cannot be stored, or a failed write.
+        StoreError: a value that cannot be stored, sessions that contradict the trial, or a failed write.
     """
-    trial = Trial(data_fingerprint, config_hash, model, sharpe_per_session, net_usd, sessions, when_iso)
-    append_jsonl(ledger, asdict(trial))
+    plain_json(asdict(trial), LEDGER)
+    days = pl.Series(np.asarray(trade_days, "datetime64[D]"), dtype=pl.Date)
+    frame = pl.DataFrame({"trade_date": days, "net_usd": pl.Series(pnl_usd, dtype=pl.Float64)})
+    folder = root / SESSIONS / check_name(trial.data_fingerprint, f"{LEDGER}: data_fingerprint")
+    data = parquet_bytes(checked(folder, frame, _TABLE))
+    if frame.height != trial.sessions or not math.isclose(frame["net_usd"].sum(), trial.net_usd, abs_tol=0.005):
+        raise StoreError(
+            f"{LEDGER}: the trial has {trial.sessions} sessions and {trial.net_usd} USD, its sessions are "
+            f"{frame.height} and {frame['net_usd'].sum()} USD."
+        )
+    stored = replace(trial, pnl_sha256=hashlib.sha256(data).hexdigest())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot create: {error.strerror}.") from error
+    write_bytes_atomic(_sessions_file(root, stored), data)
+    append_jsonl(root / LEDGER, asdict(stored))
+    return stored
+
+
+def _sessions_file(root: Path, trial: Trial) -> Path:
+    return root / SESSIONS / trial.data_fingerprint / f"{trial.pnl_sha256}.parquet"
 
 
 def _as_trial(record: Mapping[str, Any]) -> Trial | None:
-    """The record as a trial, None when it is not one."""
+    """The record as a trial, None when it is not one. Keys of a later version are left aside: it was a trial too."""
     words = [record.get(key) for key in ("data_fingerprint", "config_hash", "model", "when_iso")]
     sharpe, net_usd, sessions = (record.get(key) for key in ("sharpe_per_session", "net_usd", "sessions"))
+    symbol, digest = record.get("symbol"), record.get("pnl_sha256")
     is_trial = (
-        set(record) == set(Trial.__dataclass_fields__)
+        "sharpe_per_session" in record
         and all(isinstance(word, str) for word in words)
-        and isinstance(sharpe, float | int | None)
-        and isinstance(net_usd, float | int)
+        and _is_number(sharpe, or_none=True)
+        and _is_number(net_usd)
         and isinstance(sessions, int)
+        and not isinstance(sessions, bool)
+        and isinstance(symbol, str | None)
+        and (digest is None or (isinstance(digest, str) and _SHA256.fullmatch(digest) is not None))
     )
-    return Trial(**record) if is_trial else None
+    return Trial(**{key: record[key] for key in Trial.__dataclass_fields__ if key in record}) if is_trial else None
+
+
+def _is_number(value: Any, *, or_none: bool = False) -> bool:
+    return (or_none and value is None) or (isinstance(value, float | int) and not isinstance(value, bool))
 
 
 def read_ledger(ledger: Path) -> Ledger:
@@ -97,9 +168,97 @@ def read_ledger(ledger: Path) -> Ledger:
     return Ledger(tuple(latest.values()), tuple(warnings))
 
 
-def trials_for(ledger: Path, fingerprint: str) -> list[Trial]:
-    """Trials on the data with this fingerprint; `read_ledger` also tells what could not be read."""
-    return [trial for trial in read_ledger(ledger).trials if trial.data_fingerprint == fingerprint]
+def write_copy(path: Path, trials: Sequence[Trial]) -> None:
+    """Replaces a run folder's copy of the ledger by these trials, at once and durably."""
+    lines = [json.dumps(plain_json(asdict(trial), path.name), allow_nan=False) for trial in trials]
+    write_bytes_atomic(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def tried(root: Path, fingerprint: str, symbol: str) -> Tried:
+    """All trials ever made on the data with this fingerprint, from the ledger of `root` and the copies in its runs.
+
+    Args:
+        root: folder of the run folders.
+        fingerprint: of the data.
+        symbol: of the study; trials on other data of it are counted apart, because data that share months share luck.
+    """
+    books = [read_ledger(root / LEDGER), *(_read_copy(path) for path in sorted(root.glob(f"*/{LEDGER}")))]
+    found: dict[tuple[str, str], Trial] = {}
+    for trial in (trial for book in books for trial in book.trials):
+        found.setdefault((trial.data_fingerprint, trial.config_hash), trial)
+    own = tuple(trial for trial in found.values() if trial.data_fingerprint == fingerprint)
+    elsewhere = sum(trial.symbol == symbol and trial.data_fingerprint != fingerprint for trial in found.values())
+    warnings = [text for book in books for text in book.warnings]
+    if elsewhere:
+        warnings.append(
+            f"trials: N counts {len(own)} on these data; {elsewhere} further trials on other data of {symbol} are not "
+            "counted, although data of the same months share their luck."
+        )
+    return Tried(own, elsewhere, tuple(warnings))
+
+
+def _read_copy(path: Path) -> Ledger:
+    """A run's copy of the ledger; one that cannot be read at all is somebody else's trouble, and a warning here."""
+    try:
+        return read_ledger(path)
+    except StoreError as error:
+        return Ledger((), (str(error),))
+
+
+def common_sessions(root: Path, trials: Sequence[Trial], own: str) -> Common:
+    """Session P&L of all trials side by side, on the sessions that they share with the trial `own`.
+
+    Left out, and counted in a warning, are trials without stored sessions, with a damaged or missing file, or that
+    cover less than 80 % of the sessions of `own`.
+
+    Args:
+        root: folder of the run folders.
+        trials: on the same data.
+        own: config hash of the trial that all others are compared with.
+    """
+    records: dict[str, pl.DataFrame] = {}
+    problems: Counter[str] = Counter()
+    for trial in trials:
+        found = _read_sessions(root, trial)
+        if isinstance(found, str):
+            problems[found] += 1
+        else:
+            records[trial.config_hash] = found
+    days = records[own]["trade_date"] if own in records else pl.Series([], dtype=pl.Date)
+    kept = {name: frame for name, frame in records.items() if _covered(frame, days) >= MIN_COVERED}
+    if len(days) and len(records) > len(kept):
+        problems[f"cover less than {MIN_COVERED:.0%} of the sessions"] = len(records) - len(kept)
+    for frame in kept.values():
+        days = days.filter(days.is_in(frame["trade_date"].implode()))
+    shared = pl.col("trade_date").is_in(days.implode())
+    columns = [frame.filter(shared)["net_usd"].to_numpy() for frame in kept.values()]
+    shown = ", ".join(f"{count} {problem}" for problem, count in problems.items())
+    said = f"trials: of {len(trials)} trials {len(kept)} can be compared session by session; {shown}."
+    return Common(
+        days.to_numpy().astype("datetime64[D]"),
+        np.stack(columns, axis=1) if columns else np.empty((0, 0)),
+        tuple(kept),
+        (said,) if shown else (),
+    )
+
+
+def _covered(frame: pl.DataFrame, days: pl.Series) -> float:
+    """Share of the days that the sessions cover; 0 without days."""
+    return float(days.is_in(frame["trade_date"].implode()).to_numpy().mean()) if len(days) else 0.0
+
+
+def _read_sessions(root: Path, trial: Trial) -> pl.DataFrame | str:
+    """Session P&L of a trial in time order, or why there is none."""
+    if trial.pnl_sha256 is None:
+        return "were recorded without their sessions"
+    try:
+        check_name(trial.data_fingerprint, LEDGER)
+        path = _sessions_file(root, trial)
+        if not path.exists():
+            return "have lost the file of their sessions"
+        return read_parquet(path, _TABLE, trial.pnl_sha256).sort("trade_date")
+    except StoreError:
+        return "have a damaged file of their sessions"
 
 
 def deflation_inputs(trials: Sequence[Trial]) -> tuple[int, float | None]:
