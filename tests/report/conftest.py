@@ -9,9 +9,10 @@ import pytest
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Path]:
-    """Writer of a made-up run folder under a name ("run"); keywords are the fields of `made_up_run.RunSpec`."""
+    """Writer of a made-up run folder under a name ("run"); keywords are the fields of `made_up_spec.RunSpec`."""
     # Imported here, since tests/conftest.py has to set jax up before any module of ours is loaded.
-    from report.made_up_run import RunSpec, write_run
+    from report.made_up_run import write_run
+    from report.made_up_spec import RunSpec
 
     def make(folder: str = "run", **facts: Any) -> Path:
         return write_run(tmp_path / folder, RunSpec(**facts))

@@ -180,12 +180,12 @@ def test_the_waterfall_takes_costs_from_gross():
 
 def test_hours_count_contracts_by_reason_in_utc():
     hour = 3_600 * 10**9
-    fills = [(14, "ESH4", 1, 1, 5000.0, 4.5, "decision"), (38, "ESH4", -2, -1, 5000.0, 9.0, "flat")]
+    fills = [(14, "ESH4", 1, 1, 5000.0, 2.0, 2.5, 4.5, "decision"), (38, "ESH4", -2, -1, 5000.0, 4.0, 5.0, 9.0, "end")]
     rows = [("ES.FUT", 0, at * hour, *fill) for at, *fill in fills]
-    figure = charts.hours_figure(pl.DataFrame(rows, schema=results.TRADES.schema, orient="row"))
+    figure = charts.hours_figure(pl.DataFrame(rows, schema=results.FILLS.schema, orient="row"))
     assert [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data] == [
         ("decision", [14], [1]),
-        ("flat", [14], [2]),
+        ("end", [14], [2]),
     ]
 
 

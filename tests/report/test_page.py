@@ -7,13 +7,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import plotly.graph_objects as go
+import polars as pl
 import pytest
 from plotly.offline import get_plotlyjs
 
 from tidewalk.report import tables
 from tidewalk.report.page import write_report
 from tidewalk.report.shell import figure_json
-from tidewalk.store import layout, results
+from tidewalk.store import layout, quality, results
+from tidewalk.store.summary import FIGURES, read_summary, undefined_warning, write_summary
 
 HOSTILE = "ES</script><script>alert(1)</script>|x\"'><img src=x onerror=1>"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -62,15 +64,14 @@ def page_of(folder: Path) -> Page:
 def unfinished(folder: Path, status: str) -> Path:
     """The run as it looks when it stops before its first test, or is killed while running."""
     run = layout.run_paths(folder)
-    for path in (run.equity, run.trades, run.members):
+    for path in (run.equity, run.fills, run.trades, run.members, run.cost_surface):
         path.unlink()
-    head = results.read_summary(run)
+    head = read_summary(run)
     run.summary.unlink()
     if status != "running":
-        missing = ("transfers", "phases_ms", "compile_ms", "oos", "baselines", "oracle")
-        warnings = [results.undefined_warning(name, f"the run is {status}") for name in missing]
+        warnings = [undefined_warning(name, f"the run is {status}") for name in FIGURES]
         facts = {"status": status, "per_symbol": [], "per_window": [], "warnings": warnings}
-        results.write_summary(run, {**head, **dict.fromkeys(missing), **facts})
+        write_summary(run, {**head, **dict.fromkeys(FIGURES), **facts})
     layout.write_manifest(run, {**layout.read_manifest(run), "status": status, "files": {}})
     return folder
 
@@ -93,13 +94,21 @@ def test_every_section_has_its_figures(make_run):
         == boxes
         == [
             f"figure-{name}"
-            for name in ("equity", "windows", "selection", "training", "phases", "waterfall", "sessions", "hours")
+            for name in (
+                *("equity", "seeds", "windows", "selection", "training", "phases", "waterfall", "sessions", "hours"),
+                *("surface_0", "break_even"),
+            )
         ]
     )
     for kind, text in page.scripts:
         if kind == "application/json":
             assert json.loads(text)["data"]
-    for words in ("Verdict: profit not distinguishable from luck.", "complete", "2025-01-03-dqn-es", "ES.FUT · dqn"):
+    for words in (
+        "Verdict: not distinguishable from luck: best of 46 configurations, DSR 0.41.",
+        "complete",
+        "2025-01-03-dqn-es",
+        "ES.FUT · dqn",
+    ):
         assert words in page.words
     for words in (
         "How the figures are defined",
@@ -152,6 +161,31 @@ def test_names_are_shown_literally_and_never_become_elements(make_run):
     assert page.count("img") == page.count("b") == 0
     assert page.text.count(HOSTILE) >= 4
     assert page.count("td") == plain.count("td")
+    assert page.count("th") == plain.count("th")
+
+
+def test_contracts_findings_and_warnings_are_shown_literally_too(make_run):
+    # B42 of the bug log: no name from the data becomes an element, wherever it comes from.
+    plain, folder = page_of(make_run("plain")), make_run()
+    run = layout.open_run(folder)
+    fills, trades = (
+        read(run).with_columns(contract=pl.lit(HOSTILE)) for read in (results.read_fills, results.read_trades)
+    )
+    manifest = layout.read_manifest(run)
+    told = {"notes": [HOSTILE], "warnings": [HOSTILE], "contracts": [HOSTILE]}
+    layout.write_manifest(run, manifest | {"files": {}, "symbols": [of | told for of in manifest["symbols"]]})
+    results.write_fills(run, fills)
+    results.write_trades(run, trades)
+    (of,) = quality.read_quality(run)["symbols"]
+    finding = of["findings"][0] | {"defect": HOSTILE, "text": HOSTILE, "file": HOSTILE}
+    quality.write_quality(run, [of | {"findings": [finding, *of["findings"][1:]]}])
+    page = page_of(folder)
+    assert page.count("script") == plain.count("script")
+    assert page.count("img") == 0
+    assert page.text.count(HOSTILE) >= 55
+    assert [page.count(tag) for tag in ("table", "thead", "th")] == [
+        plain.count(tag) for tag in ("table", "thead", "th")
+    ]
 
 
 def test_figures_cannot_leave_their_script_element():
@@ -181,19 +215,30 @@ def test_several_symbols_have_a_row_each_and_name_their_windows(make_run):
     for words in ("NQ.FUTwarningoff-tick", "NQ.FUT tick0.25", "NQ.FUT 4.50 USD per contract and side"):
         assert words in page.words
     run = layout.open_run(folder)
-    net = {row["symbol"]: row["oos"]["net_usd"] for row in results.read_summary(run)["per_symbol"]}
+    net = {row["symbol"]: row["oos"]["net_usd"] for row in read_summary(run)["per_symbol"]}
     for symbol, value in net.items():
         assert f"{symbol}3" in page.words
         assert tables.usd(value) in page.words
     figures = [attrs["data-figure"] for _, attrs in page.elements if "data-figure" in attrs]
-    assert figures[:3] == ["figure-equity", "figure-symbols", "figure-windows"]
+    assert figures[:4] == ["figure-equity", "figure-symbols", "figure-seeds", "figure-windows"]
+    assert {"figure-surface_0", "figure-surface_1"} < set(figures)
+
+
+def test_a_policy_that_is_a_baseline_is_named_at_the_top(make_run):
+    # B39 of the bug log, as far as the page goes.
+    twin, other = page_of(make_run(equals=("long", "tsmom"))), page_of(make_run("other"))
+    says = "The policy equals buy-and-hold on 100 % of bars: it is that baseline, not a learned strategy."
+    assert twin.words.index(says) < twin.words.index("Net, out of sample")
+    assert "The policy equals time-series momentum on 100 % of bars" in twin.words
+    assert "equals" not in other.words
+    assert "The nearest baseline is last-move momentum: the same position on 41.0 % of bars." in other.words
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed", "running"])
 def test_an_unfinished_run_shows_what_there_is(make_run, status):
     page = page_of(unfinished(make_run(), status))
     assert f"This run is {status}." in page.words
-    assert "equity.parquet, trades.parquet, members.parquet." in page.words
+    assert "equity.parquet, fills.parquet, trades.parquet, members.parquet, cost_surface.parquet." in page.words
     assert "is undefined" not in page.words
     assert page.words.startswith("ES.FUT")
     assert "2018-05-01 to 2018-05-31" in page.words
@@ -214,16 +259,16 @@ def test_a_run_that_only_began(tmp_path):
 def test_one_window_one_epoch_no_trades_no_losses(make_run):
     page = page_of(make_run(windows=1, epochs=1, seeds=1, trades=False, losses=False, phased=False))
     assert "The ensemble made no trade." in page.words
-    assert "Figures without a value: 5" in page.words
+    assert "Figures without a value: 24" in page.words
     assert page.text.count("undefined") >= 4
     assert "nan" not in page.text.lower().split()
     boxes = [attrs["data-figure"] for _, attrs in page.elements if "data-figure" in attrs]
     assert boxes == ["figure-equity", "figure-windows", "figure-training", "figure-phases"]
 
 
-def test_thousands_of_sessions_stay_below_eight_megabytes(make_run):
+def test_thousands_of_sessions_stay_below_seven_megabytes(make_run):
     path = write_report(make_run(windows=150, seeds=16, epochs=60, step_months=1))
-    assert path.stat().st_size < 8_000_000
+    assert path.stat().st_size < 7_000_000
 
 
 @pytest.mark.browser
@@ -244,7 +289,7 @@ def test_a_browser_draws_every_figure_and_runs_nothing_else(make_run, tmp_path, 
     assert console == []
     page = Page(done.stdout)
     figures = [attrs for _, attrs in page.elements if "data-figure" in attrs]
-    assert len(figures) == 8
+    assert len(figures) == 11
     assert done.stdout.count('class="main-svg"') >= len(figures)
     assert done.stdout.count('class="cartesianlayer"') >= len(figures)
     assert page.count("script") == len(figures) + 2

@@ -8,6 +8,7 @@ from tidewalk.report import tables
 from tidewalk.report.tables import frac_percent, number, reason_for, usd
 from tidewalk.stats.metrics import sessions_per_year, sharpe
 from tidewalk.store import layout, results
+from tidewalk.store.summary import read_summary, undefined_warning
 
 EMPTY = pl.DataFrame(schema=results.EQUITY.schema)
 
@@ -39,14 +40,14 @@ def test_what_is_not_finite_is_undefined(value):
 
 
 def test_the_reason_is_what_the_warning_says_of_exactly_this_figure():
-    warnings = [results.undefined_warning("oos.psr", "no variance"), "oos.sharpe_session_x is odd", "oos is empty"]
+    warnings = [undefined_warning("oos.psr", "no variance"), "oos.sharpe_session_x is odd", "oos is empty"]
     assert reason_for("oos.psr", warnings) == "no variance"
     assert reason_for("oos.sharpe_session", warnings) == "oos is empty"
     assert reason_for("oracle.captured_frac", warnings) == "no reason was recorded"
 
 
 def test_the_headline_in_reading_order(run):
-    cards = tables.headline_cards(results.read_summary(run), results.read_equity(run))
+    cards = tables.headline_cards(read_summary(run), results.read_equity(run))
     assert [card.title for card in cards] == [
         *("Net, out of sample", "Gross", "Costs", "Trades", "Sessions", "Mean position", "Sharpe, annualised"),
         *("Max drawdown", "PSR", "DSR", "Random policies beaten", "Hindsight captured"),
@@ -61,7 +62,7 @@ def test_the_headline_in_reading_order(run):
 
 def test_undefined_figures_say_why(make_run):
     run = layout.open_run(make_run(trades=False))
-    cards = tables.headline_cards(results.read_summary(run), results.read_equity(run))
+    cards = tables.headline_cards(read_summary(run), results.read_equity(run))
     found = {card.title: (card.value, card.note) for card in cards}
     assert found["PSR"] == (None, "no variance")
     assert found["Random policies beaten"] == (None, "the ensemble never held a position")
@@ -78,15 +79,16 @@ def test_policies_are_the_ensemble_the_median_seed_and_the_baselines(run):
     equity = results.read_equity(run)
     rows = tables.policy_rows(equity, 252.0)
     assert [row[0] for row in rows] == [
-        *("ensemble", "seeds, median of 4", "long", "short", "momentum", "flat", "oracle (hindsight bound)"),
+        *("ensemble", "seeds, median of 4", "long", "short", "momentum", "tsmom", "macd", "ma_cross", "flat"),
+        "oracle (hindsight bound)",
     ]
     nets = [equity.filter(pl.col("policy") == f"seed {k}")["net_usd"].sum() for k in range(4)]
     assert rows[1][1] == usd(np.median(nets))
-    assert rows[5][1:] == ["0", "0", "0", "0", "0.00", "undefined", "0", "0 %"]
+    assert rows[8][1:] == ["0", "0", "0", "0", "0.00", "undefined", "0", "0 %"]
 
 
 def test_the_factor_is_the_one_behind_the_headline(run):
-    summary, equity = results.read_summary(run), results.read_equity(run)
+    summary, equity = read_summary(run), results.read_equity(run)
     own = equity.filter(pl.col("policy") == "ensemble")
     per_session = sharpe(own["net_usd"].to_numpy(), 1.0).value
     summary["oos"]["sharpe_session"] = per_session * 250.0**0.5
@@ -102,18 +104,25 @@ def test_without_a_headline_the_factor_is_observed_or_the_default(run):
 
 
 def test_window_rows_have_the_spread_of_seeds_and_a_star_where_partial(run):
-    summary = results.read_summary(run)
+    summary = read_summary(run)
     summary["per_window"][-1]["partial_test"] = True
     rows = tables.window_rows(summary["per_window"])
     assert [row[0] for row in rows] == ["0", "1", "2", "3", "4", "5", "6", "7*"]
-    assert {len(row) for row in rows} == {16}
+    assert {len(row) for row in rows} == {19}
+    assert rows[0][14:17] == [
+        frac_percent(summary["per_window"][0]["captured_frac"]),
+        number(summary["per_window"][0]["wfe"], 2),
+        number(summary["per_window"][0]["break_even_side_usd"], 2),
+    ]
+    unknown = summary["per_window"][0] | dict.fromkeys(("captured_frac", "wfe", "break_even_side_usd"))
+    assert tables.window_rows([unknown])[0][14:17] == ["\u2013"] * 3
     seeds = summary["per_window"][0]["seeds_net_usd"]
     assert rows[0][9:12] == [usd(min(seeds)), usd(np.median(seeds)), usd(max(seeds))]
     assert rows[0][3] == "2018-05-01 to\n2018-05-31"
 
 
 def test_many_best_epochs_become_a_range(make_run):
-    summary = results.read_summary(layout.open_run(make_run(seeds=12, windows=1)))
+    summary = read_summary(layout.open_run(make_run(seeds=12, windows=1)))
     epochs = summary["per_window"][0]["best_epoch"]
     (row,) = tables.window_rows(summary["per_window"])
     assert row[4] == f"{min(epochs)}\u2013{max(epochs)}, median {np.median(epochs):.0f}"
@@ -133,17 +142,11 @@ def test_months_add_up_and_untested_ones_are_blank(run):
     assert max(map(abs, levels)) == 3
 
 
-def test_contracts_and_ledger(run):
-    trades = results.read_trades(run)
-    rows = tables.contract_rows(trades)
-    assert sum(int(row[1]) for row in rows) == trades.height
-    ledger = tables.ledger_rows(trades)
-    assert len(ledger) == tables.LEDGER_ROWS
-    first = trades.row(0, named=True)
-    assert ledger[0][2] == first["contract"]
-    assert ledger[0][5] == f"{first['price']:,.2f}"
-    assert {len(row[5].partition(".")[2]) for row in ledger} == {2}
-    assert ledger[0][1].startswith("2018-05-01 ")
+def test_contracts_count_their_fills(run):
+    fills = results.read_fills(run)
+    rows = tables.contract_rows(fills)
+    assert sum(int(row[1]) for row in rows) == fills.height
+    assert sum(int(row[2]) for row in rows) == fills["lots"].abs().sum()
 
 
 def test_rolls_show_both_prices_and_the_jump_that_is_no_profit():

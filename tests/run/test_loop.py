@@ -13,6 +13,8 @@ from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError
 from tidewalk.market.device import save_market
 from tidewalk.run import loop
 from tidewalk.store import checkpoint, layout, results
+from tidewalk.store.summary import read_summary
+from tidewalk.store.trials import tried
 
 TIMES = ("phases_ms", "compile_ms")
 
@@ -53,7 +55,7 @@ def test_a_study_leaves_the_whole_run_folder(finished):
 
 
 def test_summary_counts_and_transfers(finished):
-    summary = results.read_summary(layout.open_run(finished))
+    summary = read_summary(layout.open_run(finished))
     assert (summary["windows"], summary["seeds"], summary["members"], summary["epochs"]) == (3, 2, 6, 2)
     assert summary["status"] == "complete"
     assert summary["transfers"]["uploads"] == 1
@@ -64,16 +66,20 @@ def test_summary_counts_and_transfers(finished):
 
 def test_figures_agree_with_one_another(finished):
     run = layout.open_run(finished)
-    summary, equity = results.read_summary(run), results.read_equity(run)
+    summary, equity = read_summary(run), results.read_equity(run)
     ensemble = equity.filter(pl.col("policy") == "ensemble")
     assert ensemble["net_usd"].sum() == pytest.approx(summary["oos"]["net_usd"])
     assert ensemble["trades"].sum() == summary["oos"]["trades"]
     assert len(ensemble) == summary["oos"]["sessions"]
     assert sum(row["net_usd"] for row in summary["per_window"]) == pytest.approx(summary["oos"]["net_usd"])
-    trades = results.read_trades(run)
-    assert trades["lots"].abs().sum() == summary["oos"]["trades"]
-    cash = -(trades["lots"] * trades["price"]).sum() * 50
+    fills, trades = results.read_fills(run), results.read_trades(run)
+    assert fills["lots"].abs().sum() == summary["oos"]["trades"]
+    cash = -(fills["lots"] * fills["price"]).sum() * 50
     assert cash == pytest.approx(summary["oos"]["gross_usd"])
+    assert trades["net_usd"].sum() == pytest.approx(summary["oos"]["net_usd"])
+    for name, table in (("fills", fills), ("trades", trades)):
+        lines = (run.root / f"{name}.csv").read_text().splitlines()
+        assert len(lines) == table.height + 1
     members = results.read_members(run)
     seeds = [sum(row["seeds_net_usd"][seed] for row in summary["per_window"]) for seed in range(2)]
     assert members.group_by("seed").agg(pl.col("test_net_usd").sum()).sort("seed")[
@@ -100,11 +106,11 @@ def test_profile_runs_the_phases_one_by_one_to_the_same_result(market_file, fini
         dataclasses.replace(config, output=dataclasses.replace(config.output, profile=True, quiet=False))
     )
     assert "· collect " in capsys.readouterr().err
-    summary = results.read_summary(layout.open_run(folder))
+    summary = read_summary(layout.open_run(folder))
     assert all(summary["phases_ms"][name] > 0 for name in ("init", "collect", "learn", "evaluate", "total"))
     assert summary["transfers"]["bytes_h2d_per_epoch"] == 0
     best = [row["best_epoch"] for row in summary["per_window"]]
-    assert best == [row["best_epoch"] for row in results.read_summary(layout.open_run(finished))["per_window"]]
+    assert best == [row["best_epoch"] for row in read_summary(layout.open_run(finished))["per_window"]]
 
 
 def test_the_same_command_twice_gives_the_same_bytes(market_file, finished, tmp_path):
@@ -170,8 +176,13 @@ def test_two_runs_in_one_folder_and_a_finished_one_are_refused(market_file, fini
 def test_trials_are_counted_over_runs_and_the_same_trial_once(market_file, tmp_path):
     for number, lr_seed in enumerate((0, 1, 1)):
         loop.train(small_config(market_file, tmp_path / f"run{number}", seed=lr_seed))
-    trials = [results.read_summary(layout.open_run(tmp_path / f"run{n}"))["oos"]["trials"] for n in range(3)]
-    assert trials == [1, 2, 2]
+    summaries = [read_summary(layout.open_run(tmp_path / f"run{n}")) for n in range(3)]
+    assert [summary["oos"]["trials"] for summary in summaries] == [1, 2, 2]
+    # Both configurations are compared session by session, and the copies in the runs know of both without the ledger.
+    assert [summary["overfitting"]["configurations"] for summary in summaries] == [1, 2, 2]
+    assert summaries[2]["overfitting"]["sessions"] == summaries[2]["oos"]["sessions"]
+    (tmp_path / "trials.jsonl").unlink()
+    assert len(tried(tmp_path, summaries[0]["data_fingerprint"], summaries[0]["symbol"]).trials) == 2
 
 
 # validity.md 1.1, test-poison and P9: the test months change nothing before them
@@ -180,10 +191,12 @@ def test_changing_only_the_last_test_month_leaves_every_policy_alone(market_file
     windows = json.loads((finished / "windows.json").read_text())["windows"]
     first = windows[-1]["test"]["bars"][0]
     rng = np.random.default_rng(0)
-    features, moves = market.features.copy(), market.move_ticks.copy()
+    features, opens = market.features.copy(), market.open_e9.copy()
     features[first:] = rng.standard_normal(features[first:].shape)
-    moves[first:] = rng.integers(-1000, 1000, len(moves[first:]))
-    save_market(tmp_path / "poisoned.npz", dataclasses.replace(market, features=features, move_ticks=moves))
+    opens[first:] += rng.integers(-1000, 1000, len(opens[first:])) * market.info.tick_e9
+    moves = np.append(np.diff(opens[1:] // market.info.tick_e9), [0, 0]).astype(np.int32)
+    prices = {"open_e9": opens, "exit_open_e9": opens, "move_ticks": moves}
+    save_market(tmp_path / "poisoned.npz", dataclasses.replace(market, features=features, **prices))
     poisoned = loop.train(small_config(tmp_path / "poisoned.npz", tmp_path / "whole"))
     assert policies(poisoned) == policies(finished)
     assert without_times(poisoned)["oos"] != without_times(finished)["oos"]

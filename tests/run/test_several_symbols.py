@@ -15,8 +15,10 @@ from tidewalk.core.errors import Interrupted
 from tidewalk.data.load import DataConfig
 from tidewalk.market.device import MarketData
 from tidewalk.run import loop
+from tidewalk.run import markets as reading
 from tidewalk.stats import metrics
 from tidewalk.store import checkpoint, layout, quality, results
+from tidewalk.store.summary import read_summary
 from tidewalk.trading.costs import CostConfig
 
 FINDING = {"defect": "off-tick", "text": "2 opens are off the tick", "count": 2, "is_warning": True, "file": None}
@@ -32,7 +34,7 @@ def markets() -> dict[str, MarketData]:
 
 @pytest.fixture(autouse=True)
 def made_up_markets(monkeypatch):
-    monkeypatch.setattr(loop, "read_markets", lambda config: tuple(markets()[symbol] for symbol in config.symbols))
+    monkeypatch.setattr(reading, "read_markets", lambda config: tuple(markets()[symbol] for symbol in config.symbols))
 
 
 def config_of(out: Path, *symbols: str, **train: object):
@@ -44,7 +46,7 @@ def config_of(out: Path, *symbols: str, **train: object):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "read_markets", lambda config: tuple(markets()[symbol] for symbol in config.symbols))
+        patch.setattr(reading, "read_markets", lambda config: tuple(markets()[symbol] for symbol in config.symbols))
         return layout.open_run(
             loop.train(config_of(tmp_path_factory.mktemp("runs") / "both", "ES.FUT", "NQ.FUT", seeds=2))
         )
@@ -55,7 +57,7 @@ def policies(folder: Path) -> dict[str, bytes]:
 
 
 def test_counts_names_and_one_upload(finished):
-    summary = results.read_summary(finished)
+    summary = read_summary(finished)
     assert summary["symbol"] == "ES.FUT, NQ.FUT"
     assert (summary["windows"], summary["seeds"], summary["members"]) == (5, 2, 10)
     assert [row["symbol"] for row in summary["per_window"]] == ["ES.FUT"] * 3 + ["NQ.FUT"] * 2
@@ -76,7 +78,7 @@ def test_counts_names_and_one_upload(finished):
 
 
 def test_the_portfolio_is_the_sum_of_the_symbols_by_trade_date(finished):
-    summary, equity = results.read_summary(finished), results.read_equity(finished)
+    summary, equity = read_summary(finished), results.read_equity(finished)
     own = equity.filter(pl.col("policy") == "ensemble")
     by_date = own.group_by("trade_date").agg(pl.col("net_usd").sum()).sort("trade_date")["net_usd"].to_numpy()
     together = results.portfolio(equity).filter(pl.col("policy") == "ensemble")
@@ -103,16 +105,16 @@ def test_the_portfolio_is_the_sum_of_the_symbols_by_trade_date(finished):
 
 
 def test_every_fill_pays_commission_slippage_and_half_its_own_spread(finished):
-    trades = results.read_trades(finished)
-    assert set(trades["symbol"]) == {"ES.FUT", "NQ.FUT"}
+    whole = results.read_fills(finished)
+    assert set(whole["symbol"]) == {"ES.FUT", "NQ.FUT"}
     for symbol, market in markets().items():
-        fills = trades.filter(pl.col("symbol") == symbol)
+        fills = whole.filter(pl.col("symbol") == symbol)
         bars = np.searchsorted(market.ts_ns, fills["ts_ns"].to_numpy())
         tick_usd = market.info.tick_value_usd
         per_side = 2.5 + (0.25 + market.half_spread_ticks[bars].astype(float)) * tick_usd
         assert fills["costs_usd"].to_numpy() == pytest.approx(fills["lots"].abs().to_numpy() * per_side)
         cash = -(fills["lots"] * fills["price"]).sum() * market.info.multiplier
-        (row,) = (row for row in results.read_summary(finished)["per_symbol"] if row["symbol"] == symbol)
+        (row,) = (row for row in read_summary(finished)["per_symbol"] if row["symbol"] == symbol)
         assert row["oos"]["gross_usd"] == pytest.approx(cash)
         assert row["oos"]["costs_usd"] == pytest.approx(fills["costs_usd"].sum())
         assert row["costs"]["slippage"] == "recorded"
@@ -172,6 +174,6 @@ def test_a_resumed_study_of_two_symbols_equals_one_that_never_stopped(finished, 
     assert json.loads((tmp_path / "both" / "summary.json").read_text())["per_symbol"] == []
     loop.resume(tmp_path / "both", quiet=True)
     assert policies(tmp_path / "both") == policies(finished.root)
-    whole, again = (results.read_summary(layout.run_paths(path)) for path in (finished.root, tmp_path / "both"))
+    whole, again = (read_summary(layout.run_paths(path)) for path in (finished.root, tmp_path / "both"))
     for name in ("oos", "baselines", "oracle", "per_symbol", "per_window", "data_fingerprint"):
         assert whole[name] == again[name], name

@@ -4,10 +4,11 @@ import dataclasses
 import itertools
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar, cast
 
 import tyro
 
+from tidewalk.commands.headline import headline, laid_out
 from tidewalk.commands.parsing import gathered, parse
 from tidewalk.commands.tables import output_console, say, say_findings
 from tidewalk.core.errors import ConfigError
@@ -23,6 +24,9 @@ class StudyCommand:
     """Take the settings from this file, such as the run.toml of a run; flags win over it."""
 
 
+Command = TypeVar("Command", bound=StudyCommand)
+
+
 def run(args: list[str]) -> int:
     """Train with flags, or with `--config FILE` and flags that win over it."""
     config = parse_study("train", args)
@@ -34,64 +38,35 @@ def run(args: list[str]) -> int:
 
 def parse_study(command: str, args: list[str]) -> RunConfig:
     """The study that flags and a configuration file ask for; `--symbol` may be given several times."""
+    return parse_command(StudyCommand, command, args).study
+
+
+def parse_command(record: type[Command], command: str, args: list[str]) -> Command:
+    """The same with the flags that a record adds to those of a study."""
     args = gathered("--symbol", args)
-    return parse(StudyCommand, command, args, default=_from_file(args), needs=("--symbol",)).study
+    given = _from_file(args)
+    default = None if given is None else record(given.study)
+    return cast(Command, parse(record, command, args, default=default, needs=("--symbol",)))
 
 
 def print_result(folder: Path, *, as_json: bool) -> None:
     """The headline of a finished run on standard output, and where its report lies."""
-    from tidewalk.store import layout, results
+    from tidewalk.store import layout
+    from tidewalk.store.summary import read_summary, twin_sentences
 
     run = layout.open_run(folder)
-    summary = results.read_summary(run)
+    summary = read_summary(run)
     if as_json:
         print(json.dumps(summary, indent=2))
         return
     console = output_console()
-    for line in _headline(summary):
+    for line in laid_out(headline(summary), console.width if console.is_terminal else None):
         say(console, line)
-    # What is undefined the headline shows already.
-    say_findings(console, [], [text for text in summary["warnings"] if " is undefined: " not in text])
+    # What is undefined or a twin of a baseline the headline shows already.
+    told = twin_sentences(summary["baselines"])
+    warnings = [text for text in summary["warnings"] if " is undefined: " not in text and text not in told]
+    say_findings(console, [], warnings)
     say(console, f"report: {run.report.resolve()}")
-
-
-def _headline(summary: dict[str, Any]) -> list[str]:
-    oos, baselines, oracle = summary["oos"], summary["baselines"], summary["oracle"]
-    interval = "undefined" if oos["sharpe_ci90"] is None else "{:.2f} to {:.2f}".format(*oos["sharpe_ci90"])
-    return [
-        f"{summary['symbol']} {summary['model']}: {oos['verdict']}",
-        f"out of sample, {summary['windows']} window(s), {oos['sessions']} sessions, {_result(oos)}",
-        f"Sharpe {_number(oos['sharpe_session'])} (90 % {interval}), max drawdown {oos['max_drawdown_usd']:,.0f}, "
-        f"PSR {_number(oos['psr'])}, DSR {_number(oos['dsr'])} of {oos['trials']} trial(s)",
-        f"baselines: long {baselines['long']:+,.0f}, short {baselines['short']:+,.0f}, "
-        f"momentum {baselines['momentum']:+,.0f}; better than {_percent(baselines['random_p'])} of random timing; "
-        f"hindsight bound {oracle['net_usd']:+,.0f}",
-        *(_symbol_line(row) for row in summary["per_symbol"] if len(summary["per_symbol"]) > 1),
-    ]
-
-
-def _symbol_line(row: dict[str, Any]) -> str:
-    oos = row["oos"]
-    return (
-        f"{row['symbol']}: {row['windows']} window(s), {oos['sessions']} sessions, {_result(oos)}; "
-        f"Sharpe {_number(oos['sharpe_session'])}; long {row['baselines']['long']:+,.0f}, "
-        f"hindsight bound {row['oracle']['net_usd']:+,.0f}"
-    )
-
-
-def _result(oos: dict[str, Any]) -> str:
-    return (
-        f"{oos['trades']:,} contract sides: net {oos['net_usd']:+,.0f} = gross {oos['gross_usd']:+,.0f} "
-        f"- costs {oos['costs_usd']:,.0f}"
-    )
-
-
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.2f}"
-
-
-def _percent(value: float | None) -> str:
-    return "an undefined share" if value is None else f"{value:.0%}"
 
 
 def _value_of(flag: str, args: list[str]) -> str | None:

@@ -24,6 +24,9 @@ BASELINES = {
     "long": (VERMILION, "dash"),
     "short": (PURPLE, "dash"),
     "momentum": (GREEN, "dashdot"),
+    "tsmom": (GREEN, "dash"),
+    "macd": ("#8C6D1F", "dashdot"),
+    "ma_cross": ("#8C6D1F", "dash"),
     "flat": (MUTED, "dot"),
     "oracle": (ORANGE, "longdash"),
 }
@@ -107,14 +110,21 @@ def equity_figure(equity: pl.DataFrame, windows: Sequence[Mapping[str, Any]]) ->
 
 
 def hidden_at_first(equity: pl.DataFrame) -> list[str]:
-    """Policies that would press all others into a flat line: the oracle, and what ends up far outside the rest.
+    """Policies that are drawn only when asked for: all baselines but long and the best one, and the oracle.
 
-    "Far" is more than `FAR_OUTSIDE` times the largest gain or loss of the ensemble, its seeds, and long or short held.
+    The best one too where it would press all others into a flat line: where it reaches more than `FAR_OUTSIDE` times
+    the largest gain or loss of the ensemble, its seeds, and long or short held.
     """
-    extremes = dict(equity.group_by("policy", maintain_order=True).agg(pl.col("equity_usd").abs().max()).iter_rows())
-    inner = [name for name in extremes if name in ("ensemble", "long", "short") or name.startswith("seed ")]
-    limit = FAR_OUTSIDE * max((extremes[name] for name in inner), default=math.inf)
-    return [name for name in extremes if name == "oracle" or (name not in inner and extremes[name] > limit)]
+    line = pl.col("equity_usd")
+    by_policy = equity.group_by("policy", maintain_order=True)
+    reach: dict[str, float] = dict(by_policy.agg(line.abs().max()).iter_rows())
+    ends: dict[str, float] = dict(by_policy.agg(line.last()).iter_rows())
+    inner = [name for name in reach if name in ("ensemble", "long", "short") or name.startswith("seed ")]
+    limit = FAR_OUTSIDE * max((reach[name] for name in inner), default=math.inf)
+    others = [name for name in BASELINES if name in ends and name != "oracle"]
+    best = max(others, key=lambda name: ends[name], default=None)
+    shown = {"long", best} | {name for name in reach if name == "ensemble" or name.startswith("seed ")}
+    return [name for name in reach if name not in shown or (name not in inner and reach[name] > limit)]
 
 
 def _line_of(equity: pl.DataFrame, policy: str) -> tuple[np.ndarray, np.ndarray]:
@@ -336,13 +346,14 @@ def session_figure(net_usd: np.ndarray) -> go.Figure | None:
     return figure
 
 
-def hours_figure(trades: pl.DataFrame) -> go.Figure | None:
+def hours_figure(fills: pl.DataFrame) -> go.Figure | None:
     """Contracts traded by hour of the day (UTC), stacked by the reason of the fill."""
-    if trades.is_empty():
+    if fills.is_empty():
         return None
     hour = (pl.col("ts_ns") // 3_600_000_000_000 % 24).alias("hour")
-    sums = trades.group_by(hour, "reason").agg(pl.col("lots").abs().sum()).sort("hour")
-    colours = {"decision": BLUE, "roll-out": ORANGE, "roll-in": SKY, "flat": MUTED}
+    sums = fills.group_by(hour, "reason").agg(pl.col("lots").abs().sum()).sort("hour")
+    colours = {"decision": BLUE, "roll-out": ORANGE, "roll-in": SKY, "close": MUTED, "end": "#B8C2CC"}
+    colours |= {"daily-loss": GREEN, "drawdown": VERMILION, "ruin": INK}
     figure = go.Figure()
     for reason in sorted(sums["reason"].unique(), key=lambda reason: [*colours, reason].index(reason)):
         rows = sums.filter(pl.col("reason") == reason)

@@ -6,14 +6,15 @@ from typing import Any
 import plotly.graph_objects as go
 import polars as pl
 
-from tidewalk.report import charts, curves, quality, tables, terms
+from tidewalk.report import assumptions, charts, cost_charts, curves, evidence, quality, tables, terms, trips
 from tidewalk.report.shell import figure_json, render_page
 from tidewalk.report.source import RunRecord, read_run
 from tidewalk.store import layout
+from tidewalk.store.summary import twin_sentences
 
 FACTS = ("symbol", "model", "bars", "windows", "seeds", "members", "epochs", "data_fingerprint")
 DATA_FACTS = ("contracts", "features", "tick", "multiplier", "currency")
-SHOWN_ELSEWHERE = frozenset({"schema", "kind", "status", "symbols", "data_fingerprint", "files"})
+SHOWN_ELSEWHERE = frozenset({"schema", "kind", "status", "symbols", "data_fingerprint", "files", "rules"})
 """Fields of the manifest that are no provenance, or have a place of their own on the page."""
 UNDEFINED_FIGURE = " is undefined: "
 """What the warnings that explain a null of the summary have in common."""
@@ -49,7 +50,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
         "title": " · ".join(map(str, filter(None, (symbol, summary.get("model"))))) or "Run",
         "lead": _lead(run),
         "status": run.status,
-        "verdict": (summary.get("oos") or {}).get("verdict"),
+        **_judgement(run),
         "cards": tables.headline_cards(summary, portfolio) if summary.get("oos") else [],
         "warnings": [text for text in run.warnings if UNDEFINED_FIGURE not in text],
         "undefined": undefined if summary.get("oos") else [],
@@ -66,9 +67,13 @@ def _context(run: RunRecord) -> dict[str, Any]:
         "member_count": run.members.height,
         "months": tables.month_rows(portfolio),
         "month_names": tables.MONTHS,
-        "contract_rows": tables.contract_rows(run.trades),
-        "ledger": tables.ledger_rows(run.trades),
-        "fill_count": run.trades.height,
+        "contract_rows": tables.contract_rows(run.fills),
+        "trip_rows": trips.trip_rows(run.trades),
+        "exit_rows": trips.exit_rows(run.trades),
+        "ledger": trips.ledger_rows(run.trades),
+        "trade_count": run.trades.height,
+        "fill_count": run.fills.height,
+        "surfaces": _surfaces(run),
         "rolls": tables.roll_rows([roll for of in run.symbols for roll in of.get("rolls") or []]),
         "speed": _speed_rows(run),
         "no_uploads": not (curves.column(run.metrics, "uploaded_bytes") > 0).any(),
@@ -77,6 +82,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
         "files": quality.file_rows(run.quality),
         "file_count": sum(len(of["files"]) for of in run.quality),
         "definitions": terms.definitions(factor, {str(of["symbol"]): of["costs"] for of in run.symbols}),
+        "assumptions": assumptions.assumption_rows(run.manifest.get("rules") or {}),
         "facts": tables.flat_rows(_facts(run)),
         "versions": tables.flat_rows(run.manifest, skip=SHOWN_ELSEWHERE),
         "config": run.config_text,
@@ -87,7 +93,7 @@ def _figures(run: RunRecord) -> dict[str, go.Figure | None]:
     """All figures by the name the template uses."""
     oos = run.summary.get("oos") or {}
     gross, costs, net = (charts.finite(oos.get(key)) for key in ("gross_usd", "costs_usd", "net_usd"))
-    portfolio = run.portfolio
+    portfolio, rules = run.portfolio, run.manifest.get("rules") or {}
     own = portfolio.filter(pl.col("policy") == "ensemble")["net_usd"].drop_nulls().to_numpy()
     return {
         "equity": charts.equity_figure(portfolio, run.windows),
@@ -98,8 +104,50 @@ def _figures(run: RunRecord) -> dict[str, go.Figure | None]:
         "phases": curves.phases_figure(run.metrics),
         "waterfall": charts.waterfall_figure(gross, costs, net),
         "sessions": charts.session_figure(own),
-        "hours": charts.hours_figure(run.trades),
+        "hours": charts.hours_figure(run.fills),
+        "seeds": evidence.seeds_figure(run.summary, _nets(portfolio)),
+        "break_even": cost_charts.break_even_figure(
+            run.summary.get("per_window") or [], (run.summary.get("cost_surface") or {}).get("own_side_usd")
+        ),
+        **{
+            f"surface_{number}": cost_charts.surface_figure(
+                run.cost_surface, of["symbol"], of["costs"], own_delay=rules.get("decision_delay", 0)
+            )
+            for number, of in enumerate(run.symbols)
+        },
     }
+
+
+def _judgement(run: RunRecord) -> dict[str, Any]:
+    """The verdict with its rule, what the policy resembles, and the tables of evidence and of risk."""
+    summary, oos = run.summary, run.summary.get("oos")
+    return {
+        "verdict": oos and oos["verdict"],
+        "verdict_rule": oos and oos["verdict_rule"],
+        "is_baseline": bool((summary.get("baselines") or {}).get("equals")),
+        "twins": twin_sentences(summary["baselines"]) if oos else [],
+        "evidence": evidence.evidence_rows(summary) if oos else [],
+        "risk": evidence.risk_rows(summary) if oos else [],
+        "reconciled": evidence.reconciled_sentence(summary),
+    }
+
+
+def _nets(portfolio: pl.DataFrame) -> dict[str, float]:
+    """Net of every policy over all windows."""
+    return dict(portfolio.group_by("policy", maintain_order=True).agg(pl.col("net_usd").sum()).iter_rows())
+
+
+def _surfaces(run: RunRecord) -> list[dict[str, Any]]:
+    """Name of the heat map, and rows of the table of delays, of every symbol with a cost surface."""
+    return [
+        {
+            "name": f"surface_{number}",
+            "symbol": of["symbol"],
+            "delays": cost_charts.delay_rows(run.cost_surface, of["symbol"], of["costs"]),
+        }
+        for number, of in enumerate(run.symbols)
+        if of["symbol"] in run.cost_surface["symbol"]
+    ]
 
 
 def _facts(run: RunRecord) -> dict[str, Any]:

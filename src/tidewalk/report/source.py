@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import polars as pl
 
 from tidewalk.store import layout, quality, results
+from tidewalk.store.summary import read_summary
+from tidewalk.store.tables import Table
 
 Content = TypeVar("Content")
 
@@ -24,8 +26,10 @@ class RunRecord:
     uncovered: str | None
     metrics: tuple[Mapping[str, Any], ...]
     equity: pl.DataFrame
+    fills: pl.DataFrame
     trades: pl.DataFrame
     members: pl.DataFrame
+    cost_surface: pl.DataFrame
     quality: tuple[Mapping[str, Any], ...]
     """What data_quality.json says of each symbol: `symbol`, `files`, `findings`."""
     config_text: str
@@ -74,12 +78,12 @@ def read_run(run_dir: Path) -> RunRecord:
     """
     run = layout.open_run(run_dir)
     manifest = layout.read_manifest(run)
-    summary = _if_there(run.summary, lambda: results.read_summary(run), {})
+    summary = _if_there(run.summary, lambda: read_summary(run), {})
     windows = _if_there(run.windows, lambda: results.read_windows(run), {})
     metrics = results.read_metrics(run)
     data_quality = _if_there(run.quality, lambda: quality.read_quality(run), {})
     config_text = _if_there(run.config, lambda: layout.read_bytes(run.config).decode(errors="replace"), "")
-    expected = (run.summary, run.windows, run.metrics, run.equity, run.trades, run.members)
+    expected = (run.summary, run.windows, run.metrics, run.equity, run.fills, run.trades, run.members, run.cost_surface)
     return RunRecord(
         name=str(summary.get("run") or run_dir.resolve().name),
         status=str(summary.get("status") or manifest.get("status")),
@@ -88,9 +92,11 @@ def read_run(run_dir: Path) -> RunRecord:
         windows=tuple(windows.get("windows") or ()),
         uncovered=windows.get("uncovered"),
         metrics=metrics.records,
-        equity=_if_there(run.equity, lambda: results.read_equity(run), pl.DataFrame(schema=results.EQUITY.schema)),
-        trades=_if_there(run.trades, lambda: results.read_trades(run), pl.DataFrame(schema=results.TRADES.schema)),
-        members=_if_there(run.members, lambda: results.read_members(run), pl.DataFrame(schema=results.MEMBERS.schema)),
+        equity=_table(run.equity, lambda: results.read_equity(run), results.EQUITY),
+        fills=_table(run.fills, lambda: results.read_fills(run), results.FILLS),
+        trades=_table(run.trades, lambda: results.read_trades(run), results.TRADES),
+        members=_table(run.members, lambda: results.read_members(run), results.MEMBERS),
+        cost_surface=_table(run.cost_surface, lambda: results.read_cost_surface(run), results.COST_SURFACE),
         quality=tuple(data_quality.get("symbols") or ()),
         config_text=config_text,
         missing=tuple(path.name for path in expected if not path.is_file()),
@@ -100,3 +106,7 @@ def read_run(run_dir: Path) -> RunRecord:
 
 def _if_there(path: Path, read: Callable[[], Content], absent: Content) -> Content:
     return read() if path.is_file() else absent
+
+
+def _table(path: Path, read: Callable[[], pl.DataFrame], table: Table) -> pl.DataFrame:
+    return _if_there(path, read, pl.DataFrame(schema=table.schema))

@@ -117,12 +117,17 @@ def headline_cards(summary: Mapping[str, Any], equity: pl.DataFrame) -> list[Car
     ]
 
 
+def interval(ends: object, decimals: int) -> str:
+    """Both ends of an interval; "undefined" where there is none."""
+    if not isinstance(ends, list | tuple) or len(ends) != 2 or any(finite(end) is None for end in ends):
+        return UNDEFINED
+    return f"{number(ends[0], decimals)} to {number(ends[1], decimals)}"
+
+
 def _interval(oos: Mapping[str, Any], warnings: Sequence[str]) -> str:
     """The confidence interval of the Sharpe ratio in words."""
-    ends = oos.get("sharpe_ci90")
-    if not isinstance(ends, Sequence) or len(ends) != 2 or any(finite(end) is None for end in ends):
-        return f"90 % CI undefined: {reason_for('oos.sharpe_ci90', warnings)}"
-    return f"90 % CI {number(ends[0], 2)} to {number(ends[1], 2)}"
+    text = interval(oos.get("sharpe_ci90"), 2)
+    return f"90 % CI {text}" if text != UNDEFINED else f"90 % CI undefined: {reason_for('oos.sharpe_ci90', warnings)}"
 
 
 def sessions_factor(summary: Mapping[str, Any], equity: pl.DataFrame) -> float:
@@ -188,9 +193,7 @@ def symbol_rows(per_symbol: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         oos, baselines = row["oos"], row["baselines"]
         counts = [number(row["windows"]), number(oos["sessions"])]
         money = [usd(oos[key]) for key in ("net_usd", "gross_usd", "costs_usd")]
-        ends = oos["sharpe_ci90"]
-        interval = UNDEFINED if ends is None else f"{number(ends[0], 2)} to {number(ends[1], 2)}"
-        risk = [number(oos["sharpe_session"], 2), interval, usd(oos["max_drawdown_usd"])]
+        risk = [number(oos["sharpe_session"], 2), interval(oos["sharpe_ci90"], 2), usd(oos["max_drawdown_usd"])]
         bounds = [usd(baselines["long"]), frac_percent(baselines["random_p"], 0), usd(row["oracle"]["net_usd"])]
         rows.append([row["symbol"], *counts, *money, number(oos["trades"]), *risk, *bounds])
     return rows
@@ -202,9 +205,10 @@ def window_name(row: Mapping[str, Any], *, with_symbol: bool) -> str:
 
 
 def window_rows(per_window: Sequence[Mapping[str, Any]], *, with_symbol: bool = False) -> list[list[str]]:
-    """The per-window table: window, train, validation, test, best epochs, money, seeds, baselines, contracts, rolls.
+    """The per-window table; a window whose test is partial carries a star.
 
-    A window whose test is partial carries a star.
+    Columns: window, train, validation, test, best epochs, net, gross, costs, trades, seeds (worst, median, best), long,
+    oracle, share captured, walk-forward efficiency, break-even per side (a dash where undefined), contracts, rolls.
     """
     return [_window_row(row, with_symbol=with_symbol) for row in per_window]
 
@@ -215,11 +219,13 @@ def _window_row(row: Mapping[str, Any], *, with_symbol: bool) -> list[str]:
     dates = [" to\n".join(map(str, row.get(part) or [])) or UNDEFINED for part in ("train", "val", "test")]
     money = [usd(row.get(key)) for key in ("net_usd", "gross_usd", "costs_usd")]
     bounds = [usd(row.get(key)) for key in ("long_usd", "oracle_usd")]
+    figures = [frac_percent(row["captured_frac"]), number(row["wfe"], 2), number(row["break_even_side_usd"], 2)]
+    shares = [DASH if text == UNDEFINED else text for text in figures]
     contracts = " ".join(map(str, row.get("contracts") or []))
     best = _listed(row.get("best_epoch") or [])
     trades, rolls = number(row.get("trades")), number(row.get("rolls"))
     name = f"{window_name(row, with_symbol=with_symbol)}{'*' if row['partial_test'] else ''}"
-    return [name, *dates, best, *money, trades, *spread, *bounds, contracts, rolls]
+    return [name, *dates, best, *money, trades, *spread, *bounds, *shares, contracts, rolls]
 
 
 def _listed(values: Sequence[Any]) -> str:
@@ -263,27 +269,13 @@ def _month_cell(net: float | None, largest: float) -> Cell:
     return Cell(usd(net), level if net > 0 else -level)
 
 
-def contract_rows(trades: pl.DataFrame) -> list[list[str]]:
+def contract_rows(fills: pl.DataFrame) -> list[list[str]]:
     """Fills by contract in order of first use: contract, fills, contracts traded, of which for rolls, costs."""
     lots = pl.col("lots").abs()
     rolled = lots.filter(pl.col("reason").str.starts_with("roll")).sum().alias("rolled")
-    table = trades.sort("ts_ns").group_by("contract", maintain_order=True)
+    table = fills.sort("ts_ns").group_by("contract", maintain_order=True)
     table = table.agg(pl.len().alias("fills"), lots.sum(), rolled, pl.col("costs_usd").sum())
     return [[name, *map(number, counts), usd(costs)] for name, *counts, costs in table.iter_rows()]
-
-
-def ledger_rows(trades: pl.DataFrame) -> list[list[str]]:
-    """The first `LEDGER_ROWS` fills: window, time (UTC), contract, lots, position after, price, costs, reason."""
-    time = pl.from_epoch("ts_ns", time_unit="ns").dt.strftime("%Y-%m-%d %H:%M:%S").alias("time")
-    rows = []
-    shown = trades.sort("ts_ns").head(LEDGER_ROWS).with_columns(time)
-    decimals = _decimals(shown["price"])
-    for row in shown.iter_rows(named=True):
-        sign = "+" if row["lots"] > 0 else ""
-        lots, position = sign + number(row["lots"]), number(row["position_after"])
-        money = [number(row["price"], decimals), number(row["costs_usd"], 2)]
-        rows.append([number(row["window"]), row["time"], row["contract"], lots, position, *money, row["reason"]])
-    return rows
 
 
 def planned_rows(windows: Sequence[Mapping[str, Any]], *, with_symbol: bool = False) -> list[list[str]]:
@@ -296,15 +288,15 @@ def planned_rows(windows: Sequence[Mapping[str, Any]], *, with_symbol: bool = Fa
 def roll_rows(rolls: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Rolls as the manifest has them: date, from, to, price left, price entered, difference, volumes, reason."""
     rows = []
-    decimals = _decimals(price for roll in rolls for price in (roll["exit"], roll["entry"]))
+    places = decimals(price for roll in rolls for price in (roll["exit"], roll["entry"]))
     for roll in rolls:
-        prices = [number(roll[key], decimals) for key in ("exit", "entry", "basis")]
+        prices = [number(roll[key], places) for key in ("exit", "entry", "basis")]
         volumes = [number(roll[key]) for key in ("from_volume", "to_volume")]
         rows.append([roll["date"], roll["from"], roll["to"], *prices, *volumes, roll["reason"]])
     return rows
 
 
-def _decimals(prices: Iterable[float]) -> int:
+def decimals(prices: Iterable[float]) -> int:
     """Decimals that the most precise of the prices needs."""
     return max((len(f"{price:.9f}".rstrip("0").partition(".")[2]) for price in prices), default=0)
 

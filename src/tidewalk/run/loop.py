@@ -15,23 +15,16 @@ import numpy as np
 
 from tidewalk.core import trees
 from tidewalk.core.errors import Interrupted, StoreError, TrainError
-from tidewalk.run import mesh, records
-from tidewalk.run.console import Reporter, reporter, tell
+from tidewalk.run import records
+from tidewalk.run.console import Reporter, reporter
 from tidewalk.run.engine import Engine, restore, start
-from tidewalk.run.markets import read_markets
-from tidewalk.run.settings import (
-    RunConfig,
-    changes,
-    config_hash,
-    from_toml,
-    result_settings,
-    to_toml,
-    with_absolute_paths,
-)
+from tidewalk.run.identity import identity, refuse_other_data, refuse_other_settings, stored_config
+from tidewalk.run.markets import plan
+from tidewalk.run.settings import RunConfig, result_settings, to_toml, with_absolute_paths
 from tidewalk.run.signals import Stop, stop_on_signal
-from tidewalk.run.study import Study, data_fingerprint, market_hash, plan_study, windows_record
+from tidewalk.run.study import Study, windows_record
 from tidewalk.run.timing import PhaseTimes, breakdown
-from tidewalk.store import checkpoint, layout, quality, results
+from tidewalk.store import checkpoint, layout, quality, results, trials
 from tidewalk.store.layout import RunFolder
 from tidewalk.train.population import TrainState
 
@@ -64,10 +57,10 @@ def train(config: RunConfig) -> Path:
     config = with_absolute_paths(config)
     path = _run_path(config)
     _refuse_taken(path, overwrite=config.output.overwrite)
-    study = _plan(config, quiet=config.output.quiet)
+    study = plan(config, quiet=config.output.quiet)
     run = layout.create_run(path, overwrite=config.output.overwrite)
     try:
-        job = _Job(run, study, _identity(study), config.output.quiet)
+        job = _Job(run, study, identity(study), config.output.quiet)
         return _supervised(job, records.manifest_fields(study))
     finally:
         layout.unlock_run(run)
@@ -99,13 +92,13 @@ def _resume(run: RunFolder, data_dir: Path | None, *, quiet: bool) -> Path:
     manifest = layout.read_manifest(run)
     if manifest.get("status") == "complete":
         raise StoreError(f"{run.root}: the run is complete; nothing to resume. `tidewalk report` writes its report.")
-    config = _stored_config(run, data_dir)
+    config = stored_config(run, data_dir)
     quiet = quiet or config.output.quiet
-    study = _plan(config, quiet=quiet)
+    study = plan(config, quiet=quiet)
     latest = checkpoint.latest_checkpoint(run.checkpoints)
     fields = records.manifest_fields(study)
     notes = (*(f"warning: {text}" for text in latest.warnings), _continuation(manifest, fields, latest.path))
-    job = _Job(run, study, _identity(study), quiet, latest.path, notes)
+    job = _Job(run, study, identity(study), quiet, latest.path, notes)
     _refuse_other(job, manifest)
     return _supervised(job, {**fields, "resumed": [*manifest.get("resumed", []), notes[-1]]})
 
@@ -115,17 +108,10 @@ def _refuse_taken(path: Path, *, overwrite: bool) -> None:
     layout.check_name(path.name, "--out")
     if not overwrite and layout.run_paths(path).manifest.exists():
         raise StoreError(f"{path}: holds a run already. Choose another --out, or replace it with --overwrite.")
-    ledger = path.parent / records.LEDGER
-    place = next(folder for folder in (ledger, *ledger.absolute().parents) if folder.exists())
-    if not os.access(place, os.W_OK):
-        raise StoreError(f"{place}: not writable, and the ledger of trials is kept beside the run folder ({ledger}).")
-
-
-def _plan(config: RunConfig, *, quiet: bool) -> Study:
-    mesh.make_reproducible()
-    mesh.choose_platform(config.output.device)
-    tell(f"reading {config.data.data_dir}", quiet=quiet)
-    return plan_study(config, read_markets(config), compose=mesh.compose_form())
+    for kept in (path.parent / trials.LEDGER, path.parent / trials.SESSIONS):
+        place = next(folder for folder in (kept, *kept.absolute().parents) if folder.exists())
+        if not os.access(place, os.W_OK) or (place.name == trials.SESSIONS and not place.is_dir()):
+            raise StoreError(f"{place}: not writable, and the ledger of trials is kept beside the run folder ({kept}).")
 
 
 def _run_path(config: RunConfig) -> Path:
@@ -137,42 +123,11 @@ def _run_path(config: RunConfig) -> Path:
     return path.with_name(f"{path.name}-{len(list(others)) + 2}") if path.exists() else path
 
 
-def _stored_config(run: RunFolder, data_dir: Path | None) -> RunConfig:
-    config = from_toml(layout.read_bytes(run.config).decode(errors="replace"), str(run.config))
-    if data_dir is not None:
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, data_dir=data_dir))
-    return with_absolute_paths(config)
-
-
-def _identity(study: Study) -> dict[str, str]:
-    """What has to be the same for a run to go on."""
-    return {
-        "config_hash": config_hash(study.config),
-        "data_fingerprint": data_fingerprint(study),
-        "market_hash": market_hash(study),
-    }
-
-
 def _refuse_other(job: _Job, manifest: dict[str, Any]) -> None:
-    """Refuse to go on with other settings or other data than the run began with, and say what differs."""
-    run, study = job.run, job.study
+    """Refuse to go on with other settings or other data than the run began with."""
     meta = {} if job.last is None else checkpoint.load_checkpoint(job.last)[1]
-    for name, value in job.identity.items():
-        before = {str(record[name]) for record in (manifest, meta) if name in record}
-        if before <= {value}:
-            continue
-        if name == "config_hash":
-            change = changes(meta.get("settings", {}), result_settings(study.config)) if meta else ""
-            raise StoreError(
-                f"{run.config}: the settings are not those of the run{f' ({change})' if change else ''}. Undo the "
-                f"change, or start a new run with `tidewalk train --config {run.config}`."
-            )
-        what = "bars" if name == "data_fingerprint" else "roll table, the feature code or the version of a package"
-        raise StoreError(
-            f"{study.config.data.data_dir}: not the data of the run: other {what} ({name} {value[:12]}, was "
-            f"{' and '.join(sorted(text[:12] for text in before))}). Bring them back, say with --data-dir where they "
-            "lie now, or start a new run."
-        )
+    refuse_other_settings(job.run, job.study.config, manifest, meta)
+    refuse_other_data(job.study, "start a new run", manifest, meta)
 
 
 def _continuation(manifest: dict[str, Any], fields: dict[str, Any], last: Path | None) -> str:

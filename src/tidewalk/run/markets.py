@@ -1,4 +1,4 @@
-"""The markets of a study: read from data files, or loaded as they were prepared."""
+"""The markets of a study: read from data files, or loaded as they were prepared; and the study planned on them."""
 
 import dataclasses
 import functools
@@ -8,8 +8,22 @@ from tidewalk.data.contracts.specs import root_of
 from tidewalk.data.load import DataConfig
 from tidewalk.market.device import MarketData, load_market
 from tidewalk.market.prepare import SeriesConfig
+from tidewalk.run import mesh
 from tidewalk.run.console import reading, tell
 from tidewalk.run.settings import RunConfig
+from tidewalk.run.study import Study, plan_study
+
+
+def plan(config: RunConfig, *, quiet: bool) -> Study:
+    """Read the data of a configuration and plan its study for the device that it asks for.
+
+    Raises:
+        As `read_markets` and `plan_study`; ConfigError where there is no such device.
+    """
+    mesh.make_reproducible()
+    mesh.choose_platform(config.output.device)
+    tell(f"reading {config.data.data_dir}", quiet=quiet)
+    return plan_study(config, read_markets(config), compose=mesh.compose_form())
 
 
 def read_markets(config: RunConfig) -> tuple[MarketData, ...]:

@@ -1,6 +1,8 @@
 """What a study writes: the line of an epoch, the manifest, and the result files at the end."""
 
+import dataclasses
 import datetime as dt
+import hashlib
 import importlib.metadata
 import platform
 import subprocess
@@ -10,21 +12,25 @@ from typing import Any
 
 import jax
 import numpy as np
+import polars as pl
 
 from tidewalk.core import trees
-from tidewalk.run import figures, mesh, outcome
+from tidewalk.run import evidence, figures, mesh, outcome
 from tidewalk.run.engine import Engine
 from tidewalk.run.settings import config_hash
 from tidewalk.run.study import Leg, Study, data_fingerprint, market_hash
+from tidewalk.run.surface import GridConfig, cost_surface
 from tidewalk.run.timing import PHASES, PhaseTimes
 from tidewalk.stats import metrics as stats
 from tidewalk.store import checkpoint, layout, results, trials
 from tidewalk.store.layout import RunFolder
+from tidewalk.store.reconcile import reconcile
+from tidewalk.store.summary import FIGURES, SUMMARY_SCHEMA, undefined_warning, write_summary
+from tidewalk.trading.env import Tally
 from tidewalk.train.population import TrainState
 
 _PACKAGES = ("tidewalk", "jax", "jaxlib", "equinox", "optax", "numpy", "polars", "databento-dbn")
 _PHASE_KEYS = (*PHASES, "total")
-LEDGER = "trials.jsonl"
 
 
 def manifest_fields(study: Study) -> dict[str, Any]:
@@ -38,6 +44,7 @@ def manifest_fields(study: Study) -> dict[str, Any]:
         "git": _git_state(),
         "data_fingerprint": data_fingerprint(study),
         "config_hash": config_hash(study.config),
+        "rules": {**dataclasses.asdict(study.config.env), **dataclasses.asdict(study.config.limits)},
         "symbols": [_symbol_fields(study, leg) for leg in study.legs],
     }
 
@@ -57,7 +64,7 @@ def _symbol_fields(study: Study, leg: Leg) -> dict[str, Any]:
         "tick": info.tick_e9 / 1e9,
         "multiplier": info.multiplier,
         "currency": info.currency,
-        "costs": figures.costs_record(study.config.costs.slippage, leg),
+        "costs": figures.costs_record(study, leg),
     }
 
 
@@ -99,7 +106,7 @@ def opening_lines(engine: Engine) -> list[str]:
         f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members "
         f"on {mesh.describe()}; uploaded once: {sent:.1f} MiB; compiled in {engine.compile_ms / 1e3:.1f} s"
     )
-    lines += [study.said(leg, _costs_line(study, leg)) for leg in study.legs]
+    lines += [study.said(leg, _costs_line(study, leg)) for leg in study.legs] + _limits_lines(study)
     lines += [f"note: {study.said(leg, text)}" for leg in study.legs for text in leg.market.info.notes]
     return lines + [f"warning: {text}" for text in study.warnings]
 
@@ -109,8 +116,17 @@ def _costs_line(study: Study, leg: Leg) -> str:
         f"costs per contract and side: {leg.costs.side_usd:.2f} {study.currency} "
         f"({leg.costs.slippage_ticks:g} tick slippage + {leg.costs.commission_usd:.2f} commission)"
     )
-    half_ticks = figures.mean_half_spread_ticks(leg)
-    return f"{line} + half the recorded spread (mean {half_ticks:.3g} ticks)" if study.program.has_spread else line
+    if study.program.has_spread:
+        line += f" + half the recorded spread (mean {figures.mean_half_spread_ticks(leg):.3g} ticks)"
+    if study.config.env.roll_as == "spread":
+        line += f"; per contract rolled: {leg.costs.roll_usd:.2f}"
+    return line
+
+
+def _limits_lines(study: Study) -> list[str]:
+    limits = study.config.limits
+    parts = [f"{name.removesuffix('_usd').replace('_', ' ')} {value:,.2f}" for name, value in limits.given.items()]
+    return [f"account of each window, in {study.currency}: {', '.join(parts)}"] if parts else []
 
 
 def epoch_record(
@@ -144,10 +160,10 @@ def epoch_record(
 def _validation_usd(study: Study, metrics: dict[str, Any]) -> np.ndarray:
     """Net validation result of every member `[M]`, each at the costs of its symbol."""
     shape = (study.num_windows, study.config.train.seeds)
-    crossed = metrics.get("crossed_ticks", np.zeros(study.num_members))
-    columns = (np.asarray(values).reshape(shape) for values in (metrics["gross_ticks"], metrics["sides"], crossed))
+    parts = [field.name for field in dataclasses.fields(Tally) if field.name in metrics]
+    columns = (np.asarray(metrics[name]).reshape(shape) for name in parts)
     rows = zip(study.leg_by_window, *columns, strict=True)
-    return np.concatenate([outcome.net_usd(leg.costs, *row) for leg, *row in rows])
+    return np.concatenate([outcome.net_usd(leg.costs, **dict(zip(parts, row, strict=True))) for leg, *row in rows])
 
 
 def _by_member(study: Study, by_window: Sequence[float]) -> np.ndarray:
@@ -155,61 +171,79 @@ def _by_member(study: Study, by_window: Sequence[float]) -> np.ndarray:
 
 
 def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
-    """Trade the test months, and write every result file, the summary and the report."""
+    """Trade the test months, and write every result file, the summary and the report.
+
+    The policies are written first, and their digest kept, so that what is traded was fixed before any test bar was.
+    """
     from tidewalk.report.page import write_report
 
-    study = engine.study
-    settled = outcome.settle(engine, state)
-    results.write_equity(run, outcome.equity_frame(settled))
-    results.write_trades(run, outcome.trades_frame(settled))
-    results.write_members(run, outcome.members_frame(settled))
     _write_policies(run, engine, state)
-    count, sd_of_sharpe = _record_trial(run, settled)
-    oos, baselines, oracle, undefined = figures.statistics(settled, study.legs, count, sd_of_sharpe)
-    symbols, undefined_by_symbol = figures.per_symbol(settled, count, sd_of_sharpe)
+    settled = outcome.settle(engine, state)
+    counted = _record_trial(run, settled)  # before any result can be read, so that a crash hides no trial
+    members = outcome.members_frame(settled)
+    results.write_equity(run, outcome.equity_frame(settled))
+    results.write_fills(run, outcome.fills_frame(settled))
+    results.write_trades(run, outcome.trades_frame(settled))
+    results.write_members(run, members)
+    results.write_cost_surface(run, cost_surface(engine, state.best, settled.books, GridConfig()))
     phases, transfers, unmeasured = _from_metrics(run, engine)
-    warnings = [
-        *study.warnings,
-        *figures.behaviour_warnings(settled),
-        *(results.undefined_warning(name, reason) for name, reason in undefined.items()),
-        *undefined_by_symbol,
-        *unmeasured,
-    ]
+    parts, warnings = _figures(settled, members, *counted)
     summary = {
-        **_summary_head(run, study, "complete"),
+        **_summary_head(run, engine.study, "complete"),
         "transfers": transfers,
         "phases_ms": phases,
         "compile_ms": engine.compile_ms,
-        "oos": oos,
-        "baselines": baselines,
-        "oracle": oracle,
-        "per_symbol": symbols,
-        "per_window": outcome.per_window(settled),
-        "warnings": warnings,
+        **parts,
+        "warnings": [*engine.study.warnings, *warnings, *unmeasured],
     }
-    results.write_summary(run, summary)
+    write_summary(run, summary)
+    reconcile(run)
     layout.finish_manifest(run, "complete")
     write_report(run.root)
 
 
+def _figures(
+    settled: outcome.Outcome, members: pl.DataFrame, known: trials.Tried, common: trials.Common
+) -> tuple[dict[str, Any], list[str]]:
+    """The parts of the summary that judge the result, and the warnings that go with them."""
+    legs = settled.study.legs
+    oos, yardsticks = figures.performance(settled, legs), figures.yardsticks(settled, legs)
+    rival = evidence.rivals_of(settled, yardsticks["equals"])
+    entries = {
+        "oos": {**oos, **evidence.of_all_trials(settled, oos, known.trials, common, rival)},
+        "baselines": yardsticks,
+        "oracle": figures.hindsight(settled, legs),
+        "over_seeds": evidence.over_seeds(settled),
+        "overfitting": evidence.over_configurations(settled, common, rival),
+        "cost_surface": figures.cost_surface(settled, legs),
+        "reconciled": outcome.reconciled(settled),
+    }
+    blocks = {name: figures.block(name, entry) for name, entry in entries.items()}
+    symbols, of_symbols = figures.per_symbol(settled)
+    windows, of_windows = figures.per_window(settled, members)
+    parts = {name: plain for name, (plain, _) in blocks.items()}
+    undefined = [text for _, reasons in blocks.values() for text in reasons]
+    told = [*figures.behaviour_warnings(settled), *known.warnings, *common.warnings]
+    return {**parts, "per_symbol": symbols, "per_window": windows}, [*told, *undefined, *of_symbols, *of_windows]
+
+
 def write_unfinished(run: RunFolder, study: Study, status: str) -> None:
     """A summary without figures for a run that did not end, so that whoever reads the folder sees its state."""
-    missing = ("transfers", "phases_ms", "compile_ms", "oos", "baselines", "oracle")
     summary = {
         **_summary_head(run, study, status),
-        **dict.fromkeys(missing),
+        **dict.fromkeys(FIGURES),
         "per_symbol": [],
         "per_window": [],
-        "warnings": [results.undefined_warning(name, f"the run is {status}") for name in missing],
+        "warnings": [undefined_warning(name, f"the run is {status}") for name in FIGURES],
     }
-    results.write_summary(run, summary)
+    write_summary(run, summary)
     layout.finish_manifest(run, status)
 
 
 def _summary_head(run: RunFolder, study: Study, status: str) -> dict[str, Any]:
     infos = [leg.market.info for leg in study.legs]
     return {
-        "schema": results.SUMMARY_SCHEMA,
+        "schema": SUMMARY_SCHEMA,
         "run": run.root.name,
         "status": status,
         "model": study.config.model,
@@ -226,13 +260,11 @@ def _summary_head(run: RunFolder, study: Study, status: str) -> dict[str, Any]:
     }
 
 
-def _record_trial(run: RunFolder, settled: outcome.Outcome) -> tuple[int, float | None]:
+def _record_trial(run: RunFolder, settled: outcome.Outcome) -> tuple[trials.Tried, trials.Common]:
     """Count this configuration in the ledger beside the run folders, and keep the trials on these data in the run."""
-    study, pnl = settled.study, figures.oos_pnl(settled, settled.study.legs)
-    fingerprint, ledger = data_fingerprint(study), run.root.parent / LEDGER
-    trials.record_trial(
-        ledger,
-        data_fingerprint=fingerprint,
+    study, (days, pnl) = settled.study, figures.oos_pnl(settled, settled.study.legs)
+    trial = trials.Trial(
+        data_fingerprint=data_fingerprint(study),
         # with the market, so that another roll table or feature code under the same name is another trial
         config_hash=f"{config_hash(study.config)}-{market_hash(study)[:16]}",
         model=study.config.model,
@@ -240,12 +272,13 @@ def _record_trial(run: RunFolder, settled: outcome.Outcome) -> tuple[int, float 
         net_usd=float(pnl.sum()),
         sessions=len(pnl),
         when_iso=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        symbol=study.symbol,
     )
-    known = trials.trials_for(ledger, fingerprint)
-    run.trials.unlink(missing_ok=True)
-    for trial in known:
-        layout.append_jsonl(run.trials, trial.__dict__)
-    return trials.deflation_inputs(known)
+    root = run.root.parent
+    trials.record_trial(root, trial, days, pnl)
+    known = trials.tried(root, trial.data_fingerprint, study.symbol)
+    trials.write_copy(run.trials, known.trials)
+    return known, trials.common_sessions(root, known.trials, trial.config_hash)
 
 
 def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
@@ -262,7 +295,9 @@ def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
             "spread": _finite(float(best.spread[index])),
             "hidden": list(study.config.dqn.hidden),
             "positions": study.program.env.positions,
+            "lots_per_level": study.program.env.lots_per_level,
             "lookback": study.program.env.lookback,
+            "decision_delay": study.program.env.decision_delay,
             "feature_names": list(leg.market.info.feature_names),
             "symbol": leg.symbol,
             "version": _version("tidewalk"),
@@ -273,6 +308,9 @@ def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
         }
         arrays = trees.to_named(trees.member(best.params, index)) | scaler
         checkpoint.save_policy(run.policies, f"window-{window:02d}-seed-{seed:02d}", arrays, meta)
+    hashes = "".join(layout.sha256_file(path) for path in sorted(run.policies.glob("*.safetensors")))
+    digest = hashlib.sha256(hashes.encode()).hexdigest()
+    layout.write_manifest(run, {**layout.read_manifest(run), "policies_sha256": digest})
 
 
 def _from_metrics(run: RunFolder, engine: Engine) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -286,14 +324,14 @@ def _from_metrics(run: RunFolder, engine: Engine) -> tuple[dict[str, Any], dict[
         phases[name] = float(np.median(values)) if values else None
         if not values:
             undefined.append(
-                results.undefined_warning(
+                undefined_warning(
                     f"phases_ms.{name}", "the fused epoch is one program; measure its phases with --profile"
                 )
             )
     uploads = [line["uploaded_bytes"] for line in lines if line["epoch"] > 1]
     if not uploads:
         undefined.append(
-            results.undefined_warning("transfers.bytes_h2d_per_epoch", "there is no epoch after the first")
+            undefined_warning("transfers.bytes_h2d_per_epoch", "there is no epoch after the first")
         )
     transfers = {
         "uploads": engine.uploads.count,
