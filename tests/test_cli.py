@@ -19,7 +19,7 @@ from tidewalk import cli
 from tidewalk.commands.train import parse_study
 from tidewalk.core.errors import ConfigError, Interrupted, TrainError
 from tidewalk.market.device import save_market
-from tidewalk.run import loop, settings
+from tidewalk.run import loop, markets, settings
 from tidewalk.store import layout
 
 WINDOWS = ["--train-months", "2", "--val-months", "1", "--test-months", "1"]
@@ -381,6 +381,11 @@ def test_a_folder_beside_which_no_ledger_can_be_kept_is_refused(market_file, tmp
     assert "not writable" in refused(capsys, "train", *study(market_file), "--out", tmp_path / "locked" / "run")
 
 
+def test_a_file_in_the_place_of_the_sessions_of_trials_is_told_before_training(market_file, tmp_path, capsys):
+    (tmp_path / ".trials").write_text("in the way")
+    assert ".trials: not writable" in refused(capsys, "train", *study(market_file), "--out", tmp_path / "run")
+
+
 def test_a_run_is_not_replaced_unasked_and_not_shared(trained, market_file, capsys, tmp_path):
     assert "--overwrite" in refused(capsys, "train", *study(market_file), "--out", trained[1])
     folder = copy_of(trained[1], tmp_path, "interrupted")
@@ -497,7 +502,7 @@ def test_a_stop_while_programs_are_compiled_can_be_resumed(error, market_file, t
     assert f"tidewalk resume {folder}" in text
     assert json.loads((folder / "manifest.json").read_text())["status"] == "interrupted"
     assert not (folder / ".tidewalk.lock").exists()
-    monkeypatch.setattr(loop, "read_markets", stop)
+    monkeypatch.setattr(markets, "read_markets", stop)
     if error is KeyboardInterrupt:
         assert "tidewalk resume" in refused(capsys, "resume", folder, code=75)
 
@@ -668,7 +673,8 @@ def test_time_zone_locale_and_hash_seed_change_no_byte(market_file, tmp_path):
 
 def contents(folder: Path) -> dict[str, object]:
     """What a run found, without times, names and places."""
-    files = [folder / name for name in ("equity.parquet", "trades.parquet", "members.parquet", "windows.json")]
+    tables = ("equity.parquet", "fills.parquet", "fills.csv", "trades.parquet", "trades.csv", "members.parquet")
+    files = [folder / name for name in (*tables, "windows.json")]
     found: dict[str, object] = {path.name: path.read_bytes() for path in (*files, *(folder / "policies").iterdir())}
     summary = json.loads((folder / "summary.json").read_text())
     oos = {name: value for name, value in summary["oos"].items() if name not in ("trials", "dsr")}

@@ -18,6 +18,8 @@ COMMANDS = {
     "windows": "show the walk-forward windows of a study without training",
     "train": "run a walk-forward study",
     "resume": "go on with an interrupted study",
+    "evaluate": "trade the test months of a run again, at other costs and delays",
+    "audit": "look for leaks of the future in data, features and the pipeline, on your own data",
     "report": "write the report of a run anew",
     "doctor": "show versions, devices and what is missing",
 }
