@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ENGINES := .venv-engines
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Errors only; byte code is written by the imports that need it, which saves a third of the time.
 INSTALL := $(PIP) install --quiet --quiet --no-compile
@@ -14,7 +15,7 @@ BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench docs lock clean
+.PHONY: help demo test agreement lint format bench docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -24,6 +25,10 @@ demo: $(VENV)/.installed ## train on a synthetic market and write a report
 
 test: $(VENV)/.oracles ## run the fast tests (PYTEST_ARGS="-m slow" for the others)
 	@$(BIN)/python -m pytest -n logical --dist loadfile $(PYTEST_ARGS)
+
+# The other engines need an older pandas, so an environment of their own, in which a part of the test runs.
+agreement: $(VENV)/.oracles $(ENGINES)/.installed ## compare the books with other engines, to the cent
+	@$(BIN)/python -m pytest -m slow tests/agreement tests/test_real_files.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed ## ruff, pyright, import contracts, size budgets
 	@$(BIN)/ruff check
@@ -47,10 +52,11 @@ lock: $(VENV)/.installed ## write the lock files from pyproject.toml
 	@test -x $(BIN)/uv || $(INSTALL) 'uv>=0.13,<0.14'
 	@$(COMPILE) $(UPGRADE) --extra dev pyproject.toml --output-file requirements.lock
 	@$(EXTRA) docs | $(COMPILE) $(UPGRADE) --constraints requirements.lock - --output-file requirements-docs.lock
+	@$(COMPILE) $(UPGRADE) requirements-engines.in --output-file requirements-engines.lock
 	@$(EXTRA) oracles | $(COMPILE) $(UPGRADE) --constraints requirements.lock - --output-file requirements-oracles.lock
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(ENGINES) build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The packages follow the lock file, the entry points pyproject.toml.
@@ -71,4 +77,9 @@ $(VENV)/.oracles: $(VENV)/.installed requirements-oracles.lock
 
 $(VENV)/.docs: $(VENV)/.installed requirements-docs.lock
 	@$(INSTALL) --require-hashes -r requirements-docs.lock
+	@touch $@
+
+$(ENGINES)/.installed: requirements-engines.lock
+	@test -x $(ENGINES)/bin/python || $(PYTHON) -m venv $(ENGINES)
+	@$(ENGINES)/bin/python -m pip --disable-pip-version-check install --quiet --quiet --require-hashes -r $<
 	@touch $@
