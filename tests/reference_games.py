@@ -16,6 +16,7 @@ import pytest
 import reference_env as reference
 from random_worlds import as_market, random_world
 from reference_env import Account, Caps, Fees, Game, Rules, Taken
+from sequential import rollout_sequential
 from tidewalk.agents import replay
 from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.agents.value import Transition
@@ -29,7 +30,7 @@ from tidewalk.trading.limits import LimitConfig, Limits, open_account
 from tidewalk.train import rollout as rollouts
 from tidewalk.train.passes import Rollout
 from tidewalk.train.population import Lanes, Program, window_of
-from tidewalk.train.rollout import collect, follow, rollout, rollout_sequential, transitions
+from tidewalk.train.rollout import collect, follow, rollout, transitions
 
 MARKETS = 500
 """Random markets of a case; there are two cases in the default run."""

@@ -141,9 +141,8 @@ def test_b21_the_last_train_transitions_end_with_the_train_months() -> None:
     window = train_window(world, 10, stop)
     market = poisoned(world.market, stop + 2)
     market = dataclasses.replace(market, move_ticks=market.move_ticks.at[stop].set(1_000_003))
-    batch = transitions(
-        world.program, market, window, lane_records(80, stop, 5), CostTicks(jnp.float32(0)), jnp.float32(0.5), None
-    )
+    made = jax.jit(functools.partial(transitions, world.program, limits=None))
+    batch = made(market, window, lane_records(80, stop, 5), CostTicks(jnp.float32(0)), jnp.float32(0.5))
     steps = [5] * 14 + [4, 3, 2, 1]  # starts 80 to 97
     assert np.log2(batch.discount_t).tolist() == [-k for k in steps]
     assert batch.reward_t.tolist() == pytest.approx([0.4 * sum(0.5**i for i in range(k)) for k in steps])
@@ -178,11 +177,12 @@ def test_b23_the_end_of_the_data_bootstraps_and_ruin_does_not() -> None:
         program = dataclasses.replace(world.program, env=env, lanes=1, agent=_always(world.program.agent, held))
         start = _lanes(bar, held)
         bits = jax.random.bits(keys.root_key(0), (3,), dtype="uint32")
-        _, words = collect(program, world.market, window, {}, start, bits, jnp.float32(0), capital)
+        act, remembered = (jax.jit(functools.partial(form, program)) for form in (collect, transitions))
+        _, words = act(world.market, window, {}, start, bits, jnp.float32(0), capital)
         record = replay.unpack(words[0])
         assert bool(record.is_terminated) == (name == "ruin"), name
         free = CostTicks(jnp.float32(0))
-        batch = transitions(program, world.market, window, words[None], free, jnp.float32(0.9), capital)
+        batch = remembered(world.market, window, words[None], free, jnp.float32(0.9), capital)
         assert float(batch.reward_t[0]) == pytest.approx(reward), name
         assert float(batch.discount_t[0]) == pytest.approx(discount), name
         values = jnp.array([10.0, 10.0, 10.0])
@@ -284,11 +284,11 @@ def test_b32_no_money_is_made_at_zero_and_exactly_zero_is_ruin() -> None:
     falling = steady_market(ticks=-1)
     market = jax.device_put(falling.on_device())
     wanted = jnp.full(40, 2, jnp.int8)
-    span = jnp.array([3, 43], jnp.int32)
+    span, followed = jnp.array([3, 43], jnp.int32), jax.jit(functools.partial(follow, EnvConfig()))
 
     def held(capital_usd: float) -> int:
         """Rows that a long position survives: it costs 2.25 to enter and loses 12.50 a bar."""
-        path = follow(EnvConfig(), market, limits_of(capital_usd=capital_usd), span, wanted)
+        path = followed(market, limits_of(capital_usd=capital_usd), span, wanted)
         return int((np.asarray(path) == 2).sum())
 
     assert held(2.25 + 4 * 12.5) == 4, "equity is exactly 0 after the fourth row"
@@ -302,8 +302,9 @@ def test_b32_no_money_is_made_at_zero_and_exactly_zero_is_ruin() -> None:
     program = dataclasses.replace(world.program, lanes=1, agent=_always(world.program.agent, 2))
     bits, cost = jnp.zeros(3, jnp.uint32), CostTicks(jnp.float32(0.18))
     limits = limits_of(capital_usd=2.0)
-    _, words = collect(program, world.market, window, {}, _lanes(20, 1), bits, jnp.float32(0), limits)
-    batch = transitions(program, world.market, window, words[None], cost, jnp.float32(0.9), limits)
+    act, remembered = (jax.jit(functools.partial(form, program)) for form in (collect, transitions))
+    _, words = act(world.market, window, {}, _lanes(20, 1), bits, jnp.float32(0), limits)
+    batch = remembered(world.market, window, words[None], cost, jnp.float32(0.9), limits)
     assert float(batch.reward_t[0]) == pytest.approx(0.1 * (-1 - 2 * 0.18))
     assert float(batch.discount_t[0]) == 0.0
 

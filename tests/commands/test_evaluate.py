@@ -1,5 +1,6 @@
 """`tidewalk evaluate`: what it prints and how it ends."""
 
+import dataclasses
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from support import chain_market, planted_signs
 from tidewalk import cli
 from tidewalk.market.device import save_market
 from tidewalk.store import checkpoint, layout
+from tidewalk.store.trials import LEDGER, read_ledger
 
 
 def test_the_result_on_record_is_found_again(capsys):
@@ -65,18 +67,34 @@ def test_json_holds_the_same_and_a_grid_of_ones_own(capsys):
     assert [row["policies_of_window"] for row in found["per_window"]] == [0, 1, 2]
 
 
-def test_other_data_are_labelled_and_leave_no_trace(tmp_path, capsys):
-    before = {path: path.read_bytes() for path in finished_run().rglob("*") if path.is_file()}
-    save_market(tmp_path / "longer.npz", chain_market(planted_signs(213 * 24, 0.7, seed=3), 10, 24))
-    args = ["evaluate", str(finished_run()), "--data-dir", str(tmp_path / "longer.npz"), "--quiet"]
+def test_other_data_are_labelled_counted_as_a_trial_and_leave_the_run_alone(tmp_path, capsys):
+    run = copy_of_run(tmp_path)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    longer = chain_market(planted_signs(213 * 24, 0.7, seed=3), 10, 24)
+    longer = dataclasses.replace(longer, info=dataclasses.replace(longer.info, fingerprint="longer"))
+    save_market(tmp_path / "longer.npz", longer)
+    args = ["evaluate", str(run), "--data-dir", str(tmp_path / "longer.npz"), "--quiet"]
     assert cli.main(args) == 2
     assert "not the data of the run" in capsys.readouterr().err
     assert cli.main([*args, "--other-data"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("OTHER DATA than those of done; nothing of this is recorded in the run.")
+    assert out.startswith("OTHER DATA than those of copy; nothing of this is recorded in the run.")
     assert out.count("of window 2") == 2
     assert "on record" not in out
-    assert {path: path.read_bytes() for path in finished_run().rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    (trial,) = read_ledger(tmp_path / LEDGER).trials
+    assert trial.data_fingerprint == "longer"
+    assert trial.config_hash.startswith(layout.read_manifest(layout.open_run(run))["config_hash"])
+    assert f"counted in {tmp_path / LEDGER}: " in out
+    # once more it is the same trial; policies of another run are another one
+    assert cli.main([*args, "--other-data", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["oos"]["net_usd"], found["oos"]["sessions"]) == (pytest.approx(trial.net_usd), trial.sessions)
+    assert len(read_ledger(tmp_path / LEDGER).trials) == 1
+    manifest = layout.read_manifest(layout.open_run(run))
+    layout.write_manifest(layout.open_run(run), manifest | {"policies_sha256": "0" * 64})
+    assert cli.main([*args, "--other-data"]) == 0
+    assert len(read_ledger(tmp_path / LEDGER).trials) == 2
 
 
 def test_a_folder_that_is_no_run_and_a_flag_that_is_none_are_refused(tmp_path, capsys):

@@ -12,22 +12,34 @@ def test_the_verdict_comes_first_and_its_rule_is_there():
     lines = laid_out(headline(summary()), None)
     assert lines[0] == "ES.FUT dqn: profit not distinguishable from luck"
     assert lines[1] == "The nearest baseline is staying flat: the same position on 40.0 % of bars."
-    assert lines[-1] == "rule: PSR 0.80 is not above 0.95"
+    assert lines[-1] == (
+        "rule: for evidence of an edge it fails: PSR 0.80, above 0.95 needed; a loss after costs (whole rule: "
+        "oos.verdict_rule of summary.json, and the report)"
+    )
+    met = summary()
+    met["oos"] |= {"verdict_failed": []}
+    assert laid_out(headline(met), None)[-1].startswith("rule: every condition of an edge is met (")
+
+
+def test_all_bars_but_a_few_are_not_called_all():
+    made = summary()
+    made["baselines"] |= {"nearest_agreement": 0.99999}
+    assert "the same position on over 99.9 % of bars." in laid_out(headline(made), None)[1]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "net: +182 = gross +200 - costs 18 (fees 10, slippage 8)",
+        "net: +182 = gross +200 - costs 18 USD (fees 10, slippage 8)",
         "44 sessions, 8 contract sides, 4 round trips",
-        "Sharpe 1.20 (90 % -0.40 to 2.80), max drawdown 40, longest 7 sessions, position on 60% of bars",
+        "Sharpe per year 1.20 (90 % -0.40 to 2.80), max drawdown 40 USD, longest 7 sessions, position on 60% of bars",
         "PSR 0.80, DSR (2014) 0.40 of 3 trial(s), Sidak p 0.49, PBO 0.40 (noise: 0.20 to 0.80), SPA p 0.20 against",
         "with 3 trials, a Sharpe of 1 is expected by luck below 0.7 years; you have 0.2",
         "seeds: mean of 2: +182 (90 % 10 to 300), worst +180, best +184",
         "flat +0, long +500, short -500, momentum -9, tsmom +3, macd -4, ma_cross +5; best: buy-and-hold",
         "better than 70% of random policies",
         "hindsight: bound +10,000, 1.8% of it captured",
-        "break-even at 25.00 per contract side, paid were 2.25",
+        "break-even per contract side 25.00 USD, paid were 2.25",
         "books: sessions, fills and round trips all add up to +182.00",
     ],
 )
@@ -57,8 +69,8 @@ def test_what_is_undefined_says_so():
     made["over_seeds"] |= {"net_ci90": None}
     made["cost_surface"] |= {"break_even_side_usd": None}
     text = "\n".join(laid_out(headline(made), None))
-    assert "Sharpe undefined (90 % undefined)" in text
-    assert "break-even at undefined" in text
+    assert "Sharpe per year undefined (90 % undefined)" in text
+    assert "break-even per contract side undefined" in text
     assert "None" not in text
     assert "nan" not in text
 
@@ -77,3 +89,10 @@ def test_several_symbols_have_a_line_each():
     assert "symbol: ES.FUT: 2 window(s), 44 sessions, 8 contract sides: net +182" in text
     assert "symbol: NQ.FUT: 2 window(s)" in text
     assert "symbol:" not in WIDE
+
+
+def test_money_has_the_currency_of_the_contract():
+    made = summary() | {"currency": "EUR"}
+    text = "\n".join(laid_out(headline(made), None))
+    assert "USD" not in text
+    assert text.count(" EUR") == WIDE.count(" USD") > 2

@@ -105,6 +105,17 @@ def test_a_partial_test_month_is_an_explicit_choice():
     assert any("incomplete" in text for text in with_partial.warnings)
 
 
+def test_a_partial_test_golden():
+    """With the weekday of Good Friday, which skfolio's business days hold: the fourth test runs to 2022-04-15."""
+    trade_day = days("2021-01-01", "2022-04-15")
+    for partial, tests in ((False, 3), (True, 4)):
+        found = plan(trade_day, (11, 1, 1, 1), partial=partial, rule="utc-day").windows
+        spans = [(str(w.test.first_day), str(w.test.last_day)) for w in found]
+        assert len(spans) == tests
+        assert spans[2] == ("2022-03-01", "2022-03-31")
+        assert spans[3:] == [("2022-04-01", "2022-04-15")][: tests - 3]
+
+
 def test_refusal_names_the_option_only_where_it_helps():
     trade_day = days("2013-10-07", "2013-12-20")
     with pytest.raises(

@@ -29,6 +29,7 @@ def summary_record(
         "status": spec.status,
         "model": "dqn",
         "symbol": ", ".join(spec.symbols),
+        "currency": "USD",
         "device": "NVIDIA H200",
         "data_fingerprint": "9f2c" * 16,
         "bars": 812_344,
@@ -115,6 +116,7 @@ def _of_all_trials(spec: RunSpec) -> dict[str, Any]:
         "trials": 46,
         "effective_trials": 11.3,
         "verdict": "not distinguishable from luck: best of 46 configurations, DSR 0.41" if is_known else "no trades",
+        "verdict_failed": ["DSR 0.41, above 0.95 needed"] if is_known else ["no trades"],
         "verdict_rule": "evidence needs PSR and DSR above 0.95 and a lower end of the interval above 0",
     }
 

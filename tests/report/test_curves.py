@@ -44,7 +44,7 @@ def test_training_shows_median_band_members_and_best():
     figure = training_figure([epoch(1), epoch(2, best=500.0), epoch(3)])
     assert {"median", "10 to 90 % of members", "members (2)", "best member"} <= set(names(figure))
     assert figure.layout.yaxis.title.text == "loss"
-    assert figure.layout.yaxis2.title.text == "validation net, USD"
+    assert figure.layout.yaxis2.title.text == "validation net, ¤"
 
 
 def test_a_loss_over_decades_has_a_logarithmic_axis():
@@ -56,7 +56,7 @@ def test_a_loss_over_decades_has_a_logarithmic_axis():
 def test_null_losses_leave_their_panel_out():
     nothing = {"loss": [None, None], "val_net_usd": [1.0, 2.0]}
     figure = training_figure([epoch(k, loss=None, members=nothing) for k in (1, 2)])
-    assert figure.layout.yaxis.title.text == "validation net, USD"
+    assert figure.layout.yaxis.title.text == "validation net, ¤"
     assert "yaxis2" not in figure.to_dict()["layout"]
 
 

@@ -106,6 +106,6 @@ def test_few_seeds_have_no_band_and_a_single_one_no_figure():
 
 def test_the_books_agree_in_words(summary):
     odd = summary | {"reconciled": {"equity_usd": 12.5, "fills_usd": 12.5, "trades_usd": 12.5, "rewards_usd": 12.49}}
-    assert "add up to the same 12.50 USD net, to the cent" in reconciled_sentence(odd)
+    assert "add up to the same 12.50 ¤ net, to the cent" in reconciled_sentence(odd)
     assert "in float32, to 12.49." in reconciled_sentence(odd)
     assert reconciled_sentence({"reconciled": None}) is None

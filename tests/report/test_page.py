@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from tidewalk.report import tables
 from tidewalk.report.page import write_report
-from tidewalk.report.shell import figure_json
+from tidewalk.report.shell import figure_json, in_currency
 from tidewalk.store import layout, quality, results
 from tidewalk.store.summary import FIGURES, read_summary, undefined_warning, write_summary
 
@@ -152,7 +152,7 @@ def test_only_the_two_known_scripts_may_run(make_run):
     assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
 
 
-def test_names_are_shown_literally_and_never_become_elements(make_run):
+def test_b42_names_are_shown_literally_and_never_become_elements(make_run):
     plain = page_of(make_run())
     folder = make_run("hostile", name=HOSTILE, symbol=HOSTILE)
     (folder / "run.toml").write_text(f"note = '''{HOSTILE} <b>*markdown*</b>'''\n")
@@ -164,8 +164,8 @@ def test_names_are_shown_literally_and_never_become_elements(make_run):
     assert page.count("th") == plain.count("th")
 
 
-def test_contracts_findings_and_warnings_are_shown_literally_too(make_run):
-    # B42 of the bug log: no name from the data becomes an element, wherever it comes from.
+def test_b42_contracts_findings_and_warnings_are_shown_literally_too(make_run):
+    """No name from the data becomes an element, wherever it comes from."""
     plain, folder = page_of(make_run("plain")), make_run()
     run = layout.open_run(folder)
     fills, trades = (
@@ -224,8 +224,7 @@ def test_several_symbols_have_a_row_each_and_name_their_windows(make_run):
     assert {"figure-surface_0", "figure-surface_1"} < set(figures)
 
 
-def test_a_policy_that_is_a_baseline_is_named_at_the_top(make_run):
-    # B39 of the bug log, as far as the page goes.
+def test_b39_a_policy_that_is_a_baseline_is_named_at_the_top(make_run):
     twin, other = page_of(make_run(equals=("long", "tsmom"))), page_of(make_run("other"))
     says = "The policy equals buy-and-hold on 100 % of bars: it is that baseline, not a learned strategy."
     assert twin.words.index(says) < twin.words.index("Net, out of sample")
@@ -294,3 +293,19 @@ def test_a_browser_draws_every_figure_and_runs_nothing_else(make_run, tmp_path, 
     assert done.stdout.count('class="cartesianlayer"') >= len(figures)
     assert page.count("script") == len(figures) + 2
     assert page.count("img") == 0
+
+
+def test_money_is_labelled_in_the_currency_of_the_study(make_run):
+    folder = make_run()
+    run = layout.open_run(folder)
+    write_summary(run, {**read_summary(run), "currency": "EUR"})
+    text = write_report(folder).read_text(encoding="utf-8")
+    page = page_of(folder)
+    figures = " ".join(content for kind, content in page.scripts if kind == "application/json")
+    assert "EUR after all costs" in page.words
+    assert "net P&L, EUR" in figures.replace("\\u0026", "&")
+    assert "\u00a4" not in text
+    assert "\\u00a4" not in text
+    hostile = in_currency("net, \u00a4", HOSTILE)
+    assert "<" not in hostile
+    assert '"' not in hostile

@@ -65,5 +65,5 @@ def test_warnings_are_told_once_and_those_on_the_data_survive_an_unfinished_run(
     assert told == ["2 bars are off the tick grid."]
     run = layout.run_paths(folder)
     run.summary.unlink()
-    layout.write_manifest(run, {**layout.read_manifest(run), "files": {}})
+    layout.write_manifest(run, {**layout.read_manifest(run), "status": "failed", "files": {}})
     assert read_run(folder).warnings == ("2 bars are off the tick grid.",)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import math
+import statistics
 from pathlib import Path
 
 import equinox as eqx
@@ -16,9 +18,12 @@ from tidewalk.report.page import write_report
 from tidewalk.run import engine, evidence, figures, outcome, records
 from tidewalk.run.mesh import Uploads
 from tidewalk.run.study import plan_study, windows_record
+from tidewalk.stats import inference, metrics
 from tidewalk.store import layout, results
 from tidewalk.store.summary import read_summary
 from tidewalk.store.trials import Common, Trial
+from tidewalk.trading.account import book
+from tidewalk.trading.limits import LimitConfig
 from tidewalk.train.population import initial_state
 
 SEEDS = 5
@@ -52,6 +57,28 @@ def settled() -> outcome.Outcome:
     return outcome.settle(ready, always(state, LONG))
 
 
+def limited(**usd: float) -> outcome.Outcome:
+    """The same study with an ensemble that gains in window 0 and loses in window 1, on one lot held for one bar.
+
+    Args:
+        usd: account limits.
+    """
+    held, (leg, *_) = settled(), settled().study.legs
+    flat, lots = held.books["flat"], np.zeros(len(held.books["flat"][1].after_lots), np.int64)
+    lots[np.argmax(leg.market.move_ticks[flat[1].first :] < 0)] = 1
+    own = [held.books["oracle"][0], book(leg.market, flat[1].first, lots), *flat[2:]]
+    config = dataclasses.replace(held.study.config, limits=LimitConfig(**usd))
+    return dataclasses.replace(
+        held, study=dataclasses.replace(held.study, config=config), books={**held.books, "ensemble": own}
+    )
+
+
+def lost_usd() -> float:
+    """What `limited` loses in window 1, the cost of getting out included."""
+    held = limited()
+    return -outcome.money(held.study.legs[0].costs, [held.books["ensemble"][1]])["net_usd"]
+
+
 def idle() -> outcome.Outcome:
     """The same study with an ensemble and seeds that never trade."""
     flat = settled().books["flat"]
@@ -79,8 +106,7 @@ def buyer(tmp_path_factory):
     return written(tmp_path_factory.mktemp("runs") / "buyer", settled())
 
 
-def test_a_policy_that_always_buys_is_not_sold_as_learned(buyer):
-    # B39 of the bug log.
+def test_b39_a_policy_that_always_buys_is_not_sold_as_learned(buyer):
     summary = read_summary(buyer)
     assert "long" in summary["baselines"]["equals"]
     assert summary["baselines"]["nearest_agreement"] == 1.0
@@ -106,8 +132,7 @@ def test_a_policy_that_differs_on_one_bar_is_no_baseline():
     assert 0.999 < entries["nearest_agreement"] < 1.0
 
 
-def test_without_a_trade_everything_renders_and_nothing_is_nan(tmp_path):
-    # B40 of the bug log.
+def test_b40_without_a_trade_everything_renders_and_nothing_is_nan(tmp_path):
     run = written(tmp_path / "idle", idle())
     summary = read_summary(run)
     oos = summary["oos"]
@@ -152,13 +177,85 @@ def test_every_figure_of_the_record_has_a_value_or_a_reason():
     assert per_session == pytest.approx(pnl.mean() / pnl.std(ddof=1), rel=1e-12)
 
 
-def test_after_ruin_there_are_no_ratios(monkeypatch):
-    # B13 of the bug log: no figure of reward over risk once the capital is gone.
+def test_the_record_is_what_anyone_computes_anew_from_its_sessions(buyer):
+    """All ratios of the summary from equity.parquet, by formulas written out here: units, signs and factors."""
+    oos, equity = read_summary(buyer)["oos"], results.read_equity(buyer).filter(pl.col("policy") == "ensemble")
+    x, normal = equity["net_usd"].to_numpy(), statistics.NormalDist()
+    n, year, mean, sd = len(x), oos["sessions_per_year"], x.mean(), x.std(ddof=1)
+    skew, kurt = (((x - mean) ** k).mean() / x.std() ** k for k in (3, 4))
+    ratio = mean / sd
+    error = math.sqrt((1 - skew * ratio + (kurt - 1) / 4 * ratio**2) / (n - 1))
+    path = np.concatenate([[0.0], x.cumsum()])
+    below = np.maximum.accumulate(path) - path
+    psr = normal.cdf(ratio / error)
+    expected = {
+        "net_usd": x.sum(),
+        "sharpe_session": ratio * math.sqrt(year),
+        "sharpe_se": error * math.sqrt(year),
+        "sortino": mean / math.sqrt((np.minimum(x, 0) ** 2).mean()) * math.sqrt(year),
+        "calmar": mean * year / below.max(),
+        "max_drawdown_usd": below.max(),
+        "longest_drawdown_sessions": max(len(run) for run in "".join("1" if b > 0 else "0" for b in below).split("0")),
+        "psr": psr,
+        "dsr": psr,  # a single trial
+        "sidak_p": 1 - psr,
+        "hit_rate": (x > 0).sum() / (x != 0).sum(),
+        "profit_factor": x[x > 0].sum() / -x[x < 0].sum(),
+        "expected_shortfall_usd": -np.sort(x)[: n // 20].mean(),
+        "turnover": equity["trades"].sum() / n,
+        "sessions": n,
+    }
+    assert {name: oos[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+    if ratio > 0:
+        length = 1 + (error * math.sqrt(n - 1) * normal.inv_cdf(0.95) / ratio) ** 2
+        assert oos["min_trl_sessions"] == pytest.approx(length)
+    assert (oos["trials"], oos["min_btl_years"], oos["dsr_variant"]) == (1, 0.0, "2014")
+
+
+def test_all_trials_of_the_ledger_deflate_per_session():
+    """Four trials of known ratios: E[max] from their spread per session, against the record's own ratio per session."""
     held = settled()
-    legs = held.study.legs
-    lost = dataclasses.replace(held.fills[1], reason=np.array(["ruin"] * len(held.fills[1]), object))
-    ruined = dataclasses.replace(held)
-    ruined.__dict__["fills"] = [held.fills[0], lost, *held.fills[2:]]
+    x, normal, gamma = figures.oos_pnl(held, held.study.legs)[1], statistics.NormalDist(), 0.5772156649015329
+    entries = figures.performance(held, held.study.legs)
+    ratios = [0.02, -0.05, 0.01, 0.04]
+    tried = [Trial("data", f"config {k}", "dqn", value, 1.0, 91, "2026-01-01") for k, value in enumerate(ratios)]
+    common = Common(np.empty(0, "datetime64[D]"), np.empty((0, 0)), (), ())
+    said = evidence.of_all_trials(held, entries, tried, common, evidence.rivals_of(held, []))
+    most = (1 - gamma) * normal.inv_cdf(1 - 1 / 4) + gamma * normal.inv_cdf(1 - 1 / (4 * math.e))
+    star, ratio = most * statistics.stdev(ratios), x.mean() / x.std(ddof=1)
+    skew, kurt = (((x - x.mean()) ** k).mean() / x.std() ** k for k in (3, 4))
+    error = math.sqrt((1 - skew * ratio + (kurt - 1) / 4 * ratio**2) / (len(x) - 1))
+    assert said["trials"] == 4
+    assert said["dsr"].value == pytest.approx(normal.cdf((ratio - star) / error), rel=1e-9)
+    assert said["sidak_p"] == pytest.approx(1 - normal.cdf(ratio / error) ** 4, rel=1e-9)
+    assert said["min_btl_years"] == pytest.approx(most**2, rel=1e-9)
+
+
+def test_a_thousand_random_policies_stand_beside_the_record():
+    held = settled()
+    assert held.random_nets_usd.shape == (len(held.study.legs[0].plan.windows), 1 + 1000)
+    own = outcome.money(held.study.legs[0].costs, held.books_of("ensemble", held.study.legs[0]))["net_usd"]
+    assert held.random_nets_usd[:, 0].sum() == pytest.approx(own)
+
+
+def test_sessions_that_hang_together_are_told_with_the_ratio_that_allows_for_it(monkeypatch):
+    held, shocks = settled(), np.random.default_rng(4).standard_normal(400)
+    assert not [text for text in figures.behaviour_warnings(held) if "autocorrelated" in text]
+    record = 0.1 + np.convolve(shocks, 0.6 ** np.arange(12))[:400]
+    monkeypatch.setattr(figures, "oos_pnl", lambda *_: (np.arange(400), record))
+    (text,) = [text for text in figures.behaviour_warnings(held) if "autocorrelated" in text]
+    per_year = figures.sessions_per_year(list(held.study.legs))
+    plain, by_lo = metrics.sharpe(record, per_year).value, inference.sharpe_of_ar1(record, per_year).value
+    assert by_lo < 0.6 * plain
+    assert f"ratio of {plain:.2f} a year rests" in text
+    assert text.endswith(f"(2002) it is {by_lo:.2f}.")
+
+
+def test_after_ruin_there_are_no_ratios(monkeypatch):
+    # B13 of the bug log: no figure of reward over risk once the capital is gone. Here it is gone with the last fill.
+    ruined = limited(capital_usd=lost_usd())
+    legs = ruined.study.legs
+    assert set(ruined.fills[1].reason) == {"decision"}
     entries = figures.performance(ruined, legs)
     for name in ("sharpe_session", "sharpe_se", "sharpe_ci90", "sortino", "calmar", "psr", "min_trl_sessions"):
         assert entries[name].reason == "the capital was lost in window 1"
@@ -170,12 +267,44 @@ def test_after_ruin_there_are_no_ratios(monkeypatch):
     said = evidence.of_all_trials(ruined, entries, [trial], common, rival)
     assert said["verdict"] == "the capital was lost in window 1"
     assert said["dsr"].reason == "the capital was lost in window 1"
-    capital = dataclasses.replace(held.study.config.limits, capital_usd=1.0)
-    config = dataclasses.replace(held.study.config, limits=capital)
-    poor = dataclasses.replace(held, study=dataclasses.replace(held.study, config=config))
-    poor.__dict__["fills"] = held.fills
-    if figures.oos_pnl(poor, legs)[1].cumsum().min() <= -1.0:
-        assert figures.ruin(poor, legs).startswith("the capital was lost on 2")
+    assert figures.ruin(limited(capital_usd=lost_usd() + 0.1), legs) is None
+
+
+def test_windows_that_each_keep_their_capital_can_lose_it_together():
+    held = limited(capital_usd=1.5 * lost_usd())
+    gain, losing, *rest = held.books["ensemble"]
+    assert figures.ruin(held, held.study.legs) is None
+    never_gained = dataclasses.replace(losing, first=gain.first)
+    held.books["ensemble"][:] = [never_gained, losing, *rest]
+    assert figures.ruin(held, held.study.legs).startswith("the capital was lost on 2")
+
+
+def test_money_of_another_currency_is_called_what_it_is():
+    held = settled()
+    (leg,) = held.study.legs
+    info = dataclasses.replace(leg.market.info, currency="EUR")
+    leg = dataclasses.replace(leg, market=dataclasses.replace(leg.market, info=info))
+    in_euro = dataclasses.replace(held, study=dataclasses.replace(held.study, legs=(leg,)))
+    said = "Money is in EUR; keys and columns of files end in _usd all the same."
+    assert said in figures.behaviour_warnings(in_euro)
+    assert said.replace("EUR", "USD") not in figures.behaviour_warnings(held)
+
+
+def test_what_account_limits_kept_from_trading_is_told():
+    assert not [text for text in figures.behaviour_warnings(settled()) if "Account limits" in text]
+    market = settled().study.legs[0].market
+    losing = limited().books["ensemble"][1]
+    day = np.datetime64(int(market.trade_day[losing.fill_bars[np.flatnonzero(losing.after_lots)[0]]]), "D")
+    for usd, said in (
+        ({"capital_usd": lost_usd()}, f"ended the account of window 1 by ruin on {day}, flat from then on"),
+        (
+            {"trailing_drawdown_usd": lost_usd()},
+            f"ended the account of window 1 by drawdown on {day}, flat from then on",
+        ),
+        ({"daily_loss_usd": lost_usd()}, "reached the daily loss in 1 session, flat to the end of each"),
+    ):
+        (text,) = [text for text in figures.behaviour_warnings(limited(**usd)) if "Account limits" in text]
+        assert text == f"Account limits: the ensemble {said}."
 
 
 @pytest.mark.parametrize("trials", [1, 6])

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -89,17 +90,6 @@ def test_figures_agree_with_one_another(finished):
         assert equity.filter(pl.col("policy") == policy)["net_usd"].sum() <= summary["oracle"]["net_usd"] + 1e-6
 
 
-def test_the_log_tells_phases_and_bytes(market_file, tmp_path, capsys):
-    config = small_config(market_file, tmp_path / "run")
-    loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, quiet=False)))
-    log = capsys.readouterr().err
-    lines = [line for line in log.splitlines() if line.startswith("phase breakdown:")]
-    assert len(lines) == 2
-    assert "uploaded 0 B" in lines[1]
-    assert "uploaded 0 B" not in lines[0]
-    assert "fused collect+learn+evaluate" in lines[1]
-
-
 def test_profile_runs_the_phases_one_by_one_to_the_same_result(market_file, finished, tmp_path, capsys):
     config = small_config(market_file, tmp_path / "profiled")
     folder = loop.train(
@@ -113,17 +103,20 @@ def test_profile_runs_the_phases_one_by_one_to_the_same_result(market_file, fini
     assert best == [row["best_epoch"] for row in read_summary(layout.open_run(finished))["per_window"]]
 
 
-def test_the_same_command_twice_gives_the_same_bytes(market_file, finished, tmp_path):
-    again = loop.train(small_config(market_file, tmp_path / "whole"))
+def test_the_same_command_twice_gives_the_same_bytes_and_its_log_tells_phases_and_uploads(
+    market_file, finished, tmp_path, capsys
+):
+    config = small_config(market_file, tmp_path / "whole")
+    again = loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, quiet=False)))
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("phase breakdown:")]
+    assert len(lines) == 2
+    assert "uploaded 0 B" in lines[1]
+    assert "uploaded 0 B" not in lines[0]
+    assert "fused collect+learn+evaluate" in lines[1]
     assert policies(again) == policies(finished)
     assert without_times(again) == without_times(finished)
     for name in ("equity.parquet", "trades.parquet", "members.parquet", "windows.json"):
         assert (again / name).read_bytes() == (finished / name).read_bytes(), name
-
-
-def test_another_root_seed_gives_other_policies(market_file, finished, tmp_path):
-    other = loop.train(small_config(market_file, tmp_path / "other", seed=1))
-    assert policies(other) != policies(finished)
 
 
 # style.md 8: stop, restore, continue = never stopped, bit for bit
@@ -173,16 +166,18 @@ def test_two_runs_in_one_folder_and_a_finished_one_are_refused(market_file, fini
     assert policies(finished) == before
 
 
-def test_trials_are_counted_over_runs_and_the_same_trial_once(market_file, tmp_path):
-    for number, lr_seed in enumerate((0, 1, 1)):
-        loop.train(small_config(market_file, tmp_path / f"run{number}", seed=lr_seed))
-    summaries = [read_summary(layout.open_run(tmp_path / f"run{n}")) for n in range(3)]
+def test_another_root_seed_gives_other_policies_and_is_a_trial_that_counts_once(market_file, finished, tmp_path):
+    shutil.copytree(finished.parent, tmp_path, dirs_exist_ok=True)
+    others = [loop.train(small_config(market_file, tmp_path / name, seed=1)) for name in ("one", "two")]
+    assert policies(others[0]) == policies(others[1]) != policies(finished)
+    summaries = [read_summary(layout.open_run(path)) for path in (tmp_path / finished.name, *others)]
     assert [summary["oos"]["trials"] for summary in summaries] == [1, 2, 2]
     # Both configurations are compared session by session, and the copies in the runs know of both without the ledger.
     assert [summary["overfitting"]["configurations"] for summary in summaries] == [1, 2, 2]
     assert summaries[2]["overfitting"]["sessions"] == summaries[2]["oos"]["sessions"]
     (tmp_path / "trials.jsonl").unlink()
-    assert len(tried(tmp_path, summaries[0]["data_fingerprint"], summaries[0]["symbol"]).trials) == 2
+    days = np.empty(0, "datetime64[D]")
+    assert len(tried(tmp_path, summaries[0]["data_fingerprint"], summaries[0]["symbol"], days).trials) == 2
 
 
 # validity.md 1.1, test-poison and P9: the test months change nothing before them

@@ -131,10 +131,11 @@ def test_what_chose_the_best_epoch_paid_the_spread_of_the_validation_months(fini
         assert row["symbol"] == ("ES.FUT" if row["window"] < 3 else "NQ.FUT")
 
 
-def test_a_symbol_learns_beside_another_what_it_learns_alone(finished, tmp_path):
+# phase by phase too: these programs know of the spread as the fused one does
+@pytest.mark.parametrize("profile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_symbol_learns_beside_another_what_it_learns_alone(profile, finished, tmp_path):
     config = config_of(tmp_path / "es", "ES.FUT", seeds=2)
-    # phase by phase, so that these programs know of the spread too
-    alone = loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, profile=True)))
+    alone = loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, profile=profile)))
     joint = policies(finished.root)
     assert {name: data for name, data in joint.items() if name < "window-03"} == policies(alone)
     ours = results.read_equity(layout.open_run(alone))

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 import time
 
 import numpy as np
@@ -135,20 +136,33 @@ def test_configurations_that_never_trade_do_no_harm() -> None:
     found = overfitting.pbo(records)
     assert found.value.value is not None
     assert np.isfinite(found.lambdas).all()
-    # Doing nothing is better than losing, and loses nothing.
-    idle_or_losing = np.hstack([noise(12, (200, 3)) - 2.0, np.zeros((200, 1))])
-    assert overfitting.pbo(idle_or_losing).prob_oos_loss == 0.0
-    all_flat = overfitting.pbo(np.zeros((200, 4)))
-    assert all_flat.value.value == 1.0  # every rank is the middle one: logit 0
-    assert all_flat.slope is None
+    traded = overfitting.pbo(np.delete(records, 1, axis=1))
+    assert (found.value, found.null90, found.slope) == (traded.value, traded.null90, traded.slope)
 
 
-def test_equal_configurations_share_their_ranks() -> None:
-    # Two copies, and a third that always loses: the chosen copy stands between 2 and 3 of 4, a logit of ln(5/3).
+def test_copies_of_a_configuration_count_once() -> None:
+    # Copies, and a third that always loses: the best of two stands at 2 of 3, a logit of ln 2.
     record = noise(13, (80, 1))
-    found = overfitting.pbo(np.hstack([record, record, record - 9.0]), 4)
-    assert found.lambdas == pytest.approx([math.log(5 / 3)] * 6)
-    assert overfitting.pbo(np.hstack([record, record]), 4).lambdas == pytest.approx([0.0] * 6)
+    for copy in (record, 2.0 * record, record * (1.0 + 1e-14)):
+        found = overfitting.pbo(np.hstack([record, copy, record - 9.0]), 4)
+        assert found.lambdas == pytest.approx([math.log(2.0)] * 6)
+    mean = overfitting.pbo(np.hstack([record, 2.0 * record, record - 9.0]), 4, "mean")
+    assert len(np.unique(mean.lambdas.round(9))) > 1  # twice the mean is another mean
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        (np.zeros((200, 4)), "none of 4 configurations has variance"),
+        (np.hstack([noise(14, (200, 1)), np.zeros((200, 1))]), "only 1 of 2 configurations can be ranked: the"),
+        (np.repeat(noise(14, (200, 1)), 3, axis=1), "only 1 of 3 configurations can be ranked"),
+        (noise(15, (60, 2)), "2 configurations over 60 sessions are too few: noise gives 0.00 to "),
+    ],
+)
+def test_pbo_over_what_cannot_be_ranked_is_undefined(records: np.ndarray, reason: str) -> None:
+    found = overfitting.pbo(records)
+    assert str(found.value.reason).startswith(reason)
+    assert (found.null90, found.slope, found.prob_oos_loss) == (None, None, None)
 
 
 @pytest.mark.parametrize(("sessions", "blocks"), [(39, 2), (40, 4), (59, 4), (60, 6), (159, 14), (160, 16), (5000, 16)])
@@ -252,3 +266,10 @@ def test_many_configurations_are_judged_in_seconds() -> None:
     overfitting.effective_trials(records)
     overfitting.spa(records, np.zeros(5000))
     assert time.perf_counter() - start < 5.0
+
+
+def test_spa_without_arch_is_undefined_and_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "arch.bootstrap", None)
+    found = overfitting.spa(noise(0, (60, 2)), np.zeros(60))
+    assert (found.lower, found.consistent, found.upper) == (None, None, None)
+    assert "arch cannot be loaded" in found.reason

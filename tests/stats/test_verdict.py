@@ -23,9 +23,9 @@ NO_INTERVAL = Interval(None, None, 0.9, "no variance")
     ("net_usd", "sessions", "trades", "psr", "dsr", "ci", "expected"),
     [
         (0.0, 300, 0, UNSURE, UNSURE, NO_INTERVAL, Verdict.NO_TRADES),
-        (900.0, 19, 5, SURE, SURE, ABOVE, Verdict.TOO_LITTLE_DATA),
-        (-900.0, 19, 5, FAIR, FAIR, AROUND, Verdict.TOO_LITTLE_DATA),
-        (-900.0, 20, 5, FAIR, FAIR, AROUND, Verdict.LOSES),
+        (900.0, 59, 5, SURE, SURE, ABOVE, Verdict.TOO_LITTLE_DATA),
+        (-900.0, 59, 5, FAIR, FAIR, AROUND, Verdict.TOO_LITTLE_DATA),
+        (-900.0, 60, 5, FAIR, FAIR, AROUND, Verdict.LOSES),
         (-900.0, 300, 5, UNSURE, UNSURE, NO_INTERVAL, Verdict.LOSES),
         (900.0, 300, 5, UNSURE, UNSURE, NO_INTERVAL, Verdict.TOO_LITTLE_DATA),
         (0.0, 300, 5, FAIR, FAIR, AROUND, Verdict.LUCK),
@@ -42,8 +42,10 @@ NO_INTERVAL = Interval(None, None, 0.9, "no variance")
 def test_verdict(
     net_usd: float, sessions: int, trades: int, psr: Figure, dsr: Figure, ci: Interval, expected: Verdict
 ) -> None:
-    found = verdict.verdict(net_usd=net_usd, sessions=sessions, trades=trades, psr=psr, dsr=dsr, ci=ci)
-    assert found is expected
+    facts = {"net_usd": net_usd, "sessions": sessions, "trades": trades, "psr": psr, "dsr": dsr, "ci": ci}
+    assert verdict.verdict(**facts) is expected
+    # An edge is what fails no condition, and nothing else is.
+    assert (verdict.failed(**facts) == []) == (expected is Verdict.EDGE)
 
 
 def test_verdicts_are_the_fixed_sentences() -> None:
@@ -81,6 +83,51 @@ def say(rival: Rivals | None = None, **change: object) -> Verdict:
 )
 def test_an_edge_has_to_beat_the_baselines(rival: Rivals, expected: Verdict) -> None:
     assert say(rival) is expected
+    facts = {"net_usd": 900.0, "sessions": 300, "trades": 5, "psr": SURE, "dsr": SURE, "ci": ABOVE}
+    assert (verdict.failed(**facts, rival=rival) == []) == (expected is Verdict.EDGE)
+
+
+def test_every_failed_condition_is_named_with_its_figure() -> None:
+    rival = Rivals("long", AROUND, richer="macd", equal="macd")
+    said = verdict.failed(
+        net_usd=-1.0,
+        sessions=5,
+        trades=0,
+        psr=undefined("no variance"),
+        dsr=defined(0.31),
+        ci=Interval(-0.4, 1.0, 0.9),
+        rival=rival,
+        is_ruined=True,
+    )
+    assert said == [
+        "no trades",
+        "5 sessions, 60 needed",
+        "capital lost",
+        "a loss after costs",
+        "PSR undefined: no variance, above 0.95 needed",
+        "lower end of the Sharpe interval -0.40, above 0 needed",
+        "DSR 0.31, above 0.95 needed",
+        "the positions are those of the macd baseline",
+        "the macd baseline earned more",
+        "not surely better than the long baseline",
+    ]
+
+
+def test_few_sessions_prove_nothing_where_the_loss_may_not_have_come_yet() -> None:
+    # Wins on 19 days, gives all of it back on the 20th: without skill, and over 20 sessions often without a loss.
+    edges = {20: 0, verdict.MIN_SESSIONS_FOR_VERDICT: 0}
+    rng = np.random.default_rng(0)
+    for sessions in edges:
+        for _ in range(60):
+            is_bad = rng.random(sessions) < 0.05
+            record = np.where(is_bad, -19.0, 1.0) + 0.3 * rng.standard_normal(sessions)
+            ci = bootstrap.stationary_bootstrap_ci(record, bootstrap.mean_rows, draws=200)
+            psr = inference.session_psr(record)
+            says = say(net_usd=float(record.sum()), sessions=sessions, psr=psr, dsr=psr, ci=ci)
+            edges[sessions] += says is Verdict.EDGE
+    # 5 % of 60 is 3; 9 is the 99.9 % point of the binomial.
+    assert edges[20] == 0
+    assert edges[verdict.MIN_SESSIONS_FOR_VERDICT] <= 9
 
 
 def test_what_is_asked_first_is_said_first() -> None:
@@ -126,7 +173,7 @@ def test_words_carry_the_figures() -> None:
     assert words(Verdict.LUCK) == (
         "profit not distinguishable from luck: one of 48 configurations tried on these data, PSR 0.71, DSR 0.31"
     )
-    assert words(Verdict.EDGE, 1) == "evidence of an edge: only configuration tried, DSR 0.31"
+    assert words(Verdict.EDGE, 1) == "evidence of an edge: only configuration in the ledger, DSR 0.31"
     assert words(Verdict.BEFORE_TRIALS, 2).startswith(f"{Verdict.BEFORE_TRIALS}: one of 2 configurations")
     assert words(Verdict.NOT_BETTER, rival=Rivals("long", AROUND)).startswith(
         "profit, but not better than the long baseline: one of 48"
@@ -138,12 +185,14 @@ def test_words_carry_the_figures() -> None:
     same = Rivals("long", NO_INTERVAL, equal="long")
     assert words(Verdict.BASELINE, rival=same).startswith("equals the long baseline on every bar")
     assert words(Verdict.NO_TRADES) == "no trades"
+    few = verdict.in_words(Verdict.TOO_LITTLE_DATA, trials=1, psr=SURE, dsr=SURE, sessions=1)
+    assert few == "too little data: 1 session, 60 needed"
     unknown = verdict.in_words(Verdict.BEFORE_TRIALS, trials=3, psr=SURE, dsr=undefined("spread not known"))
     assert unknown.endswith("DSR undefined: spread not known")
 
 
 def test_the_rule_names_every_gate() -> None:
-    for gate in ("20 sessions", "PSR above 0.95", "interval", "(2014) above 0.95", "baseline", "long and short"):
+    for gate in ("60 sessions", "PSR above 0.95", "interval", "(2014) above 0.95", "baseline", "long and short"):
         assert gate in verdict.VERDICT_RULE
 
 

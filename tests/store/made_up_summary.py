@@ -15,6 +15,7 @@ def summary() -> dict[str, Any]:
         "status": "complete",
         "model": "dqn",
         "symbol": "ES.FUT",
+        "currency": "USD",
         "device": "cpu",
         "data_fingerprint": "abc",
         "bars": 1000,
@@ -133,6 +134,7 @@ def _of_all_trials() -> dict[str, Any]:
         "trials": 3,
         "effective_trials": 2.4,
         "verdict": "profit not distinguishable from luck",
+        "verdict_failed": ["PSR 0.80, above 0.95 needed", "a loss after costs"],
         "verdict_rule": "PSR 0.80 is not above 0.95",
     }
 

@@ -455,6 +455,30 @@ def test_every_change_to_a_result_file_is_found_and_named(run: RunFolder) -> Non
     assert results.verify_results(run) == []
 
 
+@pytest.mark.parametrize("files", [None, [], "x", {"summary.json": "x"}, {"summary.json": {}}, {}])
+def test_a_manifest_whose_list_of_files_is_damaged_vouches_for_nothing(run: RunFolder, files: object) -> None:
+    write_summary(run, summary())
+    layout.finish_manifest(run, "complete")
+    layout.write_manifest(run, layout.read_manifest(run) | {"files": files})
+    problems = results.verify_results(run)
+    assert problems
+    assert str(run.root) in problems[0]
+
+
+def test_of_a_complete_run_every_table_and_policy_is_listed(run: RunFolder) -> None:
+    for _, build, write, _ in TABLES:
+        write(run, build())
+    results.write_windows(run, plan())
+    write_summary(run, summary())
+    layout.write_text_atomic(run.config, "seed = 0\n")
+    (run.policies / "p.safetensors").write_bytes(b"weights")
+    layout.finish_manifest(run, "complete")
+    manifest = layout.read_manifest(run)
+    for name in ("policies/p.safetensors", "summary.json", "run.toml", "windows.json", "cost_surface.parquet"):
+        layout.write_manifest(run, manifest | {"files": {n: k for n, k in manifest["files"].items() if n != name}})
+        assert results.verify_results(run) == [f"{run.root / name}: not in the list of files of the manifest"]
+
+
 def test_running_run_has_nothing_to_verify(run: RunFolder) -> None:
     assert results.verify_results(run) == []
 

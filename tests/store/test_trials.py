@@ -25,6 +25,9 @@ def days_and_pnl(trial: Trial, first: str = "2024-01-01") -> tuple[np.ndarray, n
     return np.datetime64(first, "D") + np.arange(trial.sessions), pnl
 
 
+DAYS = days_and_pnl(FIRST)[0]
+
+
 def record(root: Path, trial: Trial, first: str = "2024-01-01") -> Trial:
     return record_trial(root, trial, *days_and_pnl(trial, first))
 
@@ -36,10 +39,11 @@ def sessions_file(root: Path, trial: Trial) -> Path:
 def test_trials_come_back_in_order_with_their_sessions(tmp_path: Path) -> None:
     undefined = replace(FIRST, config_hash="config-2", sharpe_per_session=None)
     stored = [record(tmp_path, trial) for trial in (FIRST, undefined, replace(FIRST, data_fingerprint="data-b"))]
-    assert read_ledger(tmp_path / "trials.jsonl") == Ledger(tuple(stored), ())
+    files = frozenset(trial.pnl_sha256 for trial in stored)
+    assert read_ledger(tmp_path / "trials.jsonl") == Ledger(tuple(stored), (), files)
     assert [replace(trial, pnl_sha256=None) for trial in stored[:2]] == [FIRST, undefined]
-    assert tried(tmp_path, "data-a", "ES.FUT").trials == tuple(stored[:2])
-    assert tried(tmp_path, "data-c", "ES.FUT").trials == ()
+    assert tried(tmp_path, "data-a", "ES.FUT", DAYS).trials == tuple(stored[:2])
+    assert tried(tmp_path, "data-c", "ES.FUT", DAYS[:0]).trials == ()
     assert all(sessions_file(tmp_path, trial).is_file() for trial in stored)
 
 
@@ -58,27 +62,48 @@ def test_same_configuration_on_the_same_data_counts_once_with_its_latest_figures
     again = replace(FIRST, net_usd=-3.0, when_iso="2025-02-02T03:04:05+00:00")
     for trial in (FIRST, replace(FIRST, config_hash="config-2"), again):
         record(tmp_path, trial)
-    found = tried(tmp_path, "data-a", "ES.FUT").trials
+    found = tried(tmp_path, "data-a", "ES.FUT", DAYS).trials
     assert [(trial.config_hash, trial.net_usd) for trial in found] == [("config-1", -3.0), ("config-2", 1200.5)]
     assert len((tmp_path / "trials.jsonl").read_text().splitlines()) == 3  # nothing is ever removed
 
 
-def test_trials_on_other_data_of_the_symbol_are_told_and_not_counted(tmp_path: Path) -> None:
-    for data, config, symbol in (
-        ("a", "1", "ES"),
-        ("a", "2", "ES"),
-        ("b", "1", "ES"),
-        ("c", "9", "ES"),
-        ("d", "1", "NQ"),
+def test_other_data_over_the_same_sessions_begin_no_new_count(tmp_path: Path) -> None:
+    # A bar less, bars of another length, another download: the fingerprint is new, the sessions are the same.
+    for data, config, symbol, first in (
+        ("a", "1-m1", "ES", "2024-01-01"),
+        ("a", "2-m1", "ES", "2024-01-01"),
+        ("b", "1-m2", "ES", "2024-01-01"),  # settings that were tried on the first data too
+        ("b", "3-m2", "ES", "2024-08-27"),  # shares its first session with the last of these
+        ("c", "3-m3", "ES", "2024-02-01"),  # the same settings on still other data
+        ("c", "4-m3", "ES", "2025-01-01"),  # other sessions
+        ("d", "5-m4", "NQ", "2024-01-01"),
     ):
-        record(tmp_path, replace(FIRST, data_fingerprint=data, config_hash=config, symbol=symbol))
-    found = tried(tmp_path, "a", "ES")
-    assert (len(found.trials), found.elsewhere) == (2, 2)
+        record(tmp_path, replace(FIRST, data_fingerprint=data, config_hash=config, symbol=symbol), first)
+    found = tried(tmp_path, "a", "ES", DAYS)
+    assert [trial.config_hash for trial in found.trials] == ["1-m1", "2-m1", "3-m3"]
+    assert found.elsewhere == 1
     assert found.warnings == (
-        "trials: N counts 2 on these data; 2 further trials on other data of ES are not counted, although data of the "
-        "same months share their luck.",
+        "trials: N counts 2 on these bars and 1 on other bars of ES over some of the same sessions; 1 further ones on "
+        "other sessions of it are not counted.",
     )
-    assert tried(tmp_path, "d", "NQ").warnings == ()
+    assert tried(tmp_path, "d", "NQ", DAYS).warnings == ()
+    # Where its sessions are lost, a trial may have been on these.
+    late = next(trial for trial in read_ledger(tmp_path / "trials.jsonl").trials if trial.config_hash == "4-m3")
+    sessions_file(tmp_path, late).unlink()
+    assert late in tried(tmp_path, "a", "ES", DAYS).trials
+
+
+def test_sessions_without_a_line_betray_a_deleted_ledger(tmp_path: Path) -> None:
+    for config in ("1", "2", "3"):
+        record(tmp_path, replace(FIRST, config_hash=config * int(config)))
+    record(tmp_path, replace(FIRST, config_hash="1", net_usd=9.0))  # earlier figures are named by their line
+    assert tried(tmp_path, "data-a", "ES.FUT", DAYS).warnings == ()
+    ledger = tmp_path / "trials.jsonl"
+    ledger.write_text(ledger.read_text().splitlines()[-1] + "\n")
+    found = tried(tmp_path, "data-a", "ES.FUT", DAYS)
+    assert len(found.trials) == 1
+    assert "the sessions of 3 trial(s) on these data" in found.warnings[0]
+    assert "no ledger has their lines: these were deleted, or a run died writing one" in found.warnings[0]
 
 
 def test_a_deleted_ledger_is_counted_from_the_copies_in_the_runs(tmp_path: Path) -> None:
@@ -86,17 +111,17 @@ def test_a_deleted_ledger_is_counted_from_the_copies_in_the_runs(tmp_path: Path)
     for run, kept in (("run-1", stored[:1]), ("run-2", stored)):
         (tmp_path / run).mkdir()
         trials.write_copy(tmp_path / run / "trials.jsonl", kept)
-    whole = tried(tmp_path, "data-a", "ES.FUT")
+    whole = tried(tmp_path, "data-a", "ES.FUT", DAYS)
     assert whole.trials == tuple(stored)
     (tmp_path / "trials.jsonl").unlink()
-    lost = tried(tmp_path, "data-a", "ES.FUT")
+    lost = tried(tmp_path, "data-a", "ES.FUT", DAYS)
     assert sorted(lost.trials, key=lambda trial: trial.config_hash) == list(whole.trials)
     (tmp_path / "run-3" / "trials.jsonl").mkdir(parents=True)
-    assert "run-3/trials.jsonl: cannot read" in tried(tmp_path, "data-a", "ES.FUT").warnings[0]
+    assert "run-3/trials.jsonl: cannot read" in tried(tmp_path, "data-a", "ES.FUT", DAYS).warnings[0]
     # The sessions are found too, and the ledger wins over an older copy.
     assert common_sessions(tmp_path, lost.trials, "config-0").pnl_usd.shape == (240, 3)
     newer = record(tmp_path, replace(FIRST, config_hash="config-1", net_usd=7.0))
-    assert newer in tried(tmp_path, "data-a", "ES.FUT").trials
+    assert newer in tried(tmp_path, "data-a", "ES.FUT", DAYS).trials
 
 
 def test_torn_last_line_is_reported_and_repaired_by_the_next_trial(tmp_path: Path) -> None:
@@ -108,7 +133,7 @@ def test_torn_last_line_is_reported_and_repaired_by_the_next_trial(tmp_path: Pat
     assert found.trials == (first,)
     assert len(found.warnings) == 1
     assert "trials.jsonl: line 2 is cut short and was left out" in found.warnings[0]
-    assert tried(tmp_path, "data-a", "ES.FUT").warnings == found.warnings
+    assert tried(tmp_path, "data-a", "ES.FUT", DAYS).warnings == found.warnings
     again = record(tmp_path, second)
     assert read_ledger(ledger).trials == (first, again)
 
@@ -139,7 +164,7 @@ def test_lines_of_other_versions_count(tmp_path: Path) -> None:
     older = {key: value for key, value in asdict(FIRST).items() if key not in ("symbol", "pnl_sha256")}
     newer = asdict(FIRST) | {"config_hash": "config-2", "reward": "log"}
     (tmp_path / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (older, newer)))
-    found = tried(tmp_path, "data-a", "ES.FUT")
+    found = tried(tmp_path, "data-a", "ES.FUT", DAYS)
     assert [trial.config_hash for trial in found.trials] == ["config-1", "config-2"]
     assert found.warnings == ()
     common = common_sessions(tmp_path, found.trials, "config-1")
@@ -188,7 +213,7 @@ def test_runs_at_the_same_time_lose_no_trial(tmp_path: Path) -> None:
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, tmp_path, name]) for name in "abc"]
     assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
-    found = tried(tmp_path, "d", "ES")
+    found = tried(tmp_path, "d", "ES", DAYS)
     assert found.warnings == ()
     names = {f"{name}-{n}" for name in "abc" for n in range(25) if n % 5} | {"shared"}
     assert {trial.config_hash for trial in found.trials} == names
@@ -216,22 +241,22 @@ def test_trials_that_cannot_be_compared_are_left_out_and_counted(tmp_path: Path)
     own, lost, damaged = (record(tmp_path, replace(FIRST, config_hash="c" * n)) for n in (1, 2, 3))
     late = record(tmp_path, replace(FIRST, config_hash="late"), "2024-03-01")
     short = record(tmp_path, replace(FIRST, config_hash="shorter", sessions=100))
-    old = replace(FIRST, config_hash="old")
+    old, edited = replace(FIRST, config_hash="old"), replace(own, config_hash="edited", net_usd=own.net_usd + 1.0)
     sessions_file(tmp_path, lost).unlink()
     data = bytearray(sessions_file(tmp_path, damaged).read_bytes())
     data[len(data) // 2] ^= 1
     sessions_file(tmp_path, damaged).write_bytes(bytes(data))
-    everything = (own, lost, damaged, late, short, old)
+    everything = (own, lost, damaged, late, short, old, edited)
     found = common_sessions(tmp_path, everything, "c")
     assert found.configs == ("c",)
     assert found.pnl_usd.shape == (240, 1)
     assert found.warnings == (
-        "trials: of 6 trials 1 can be compared session by session; 1 have lost the file of their sessions, 1 have a "
-        "damaged file of their sessions, 1 were recorded without their sessions, 2 cover less than 80% of the "
-        "sessions.",
+        "trials: of 7 trials 1 can be compared session by session; 1 have lost the file of their sessions, 1 have a "
+        "damaged file of their sessions, 1 were recorded without their sessions, 1 have sessions that do not add up to "
+        "their line, 2 cover less than 80% of the sessions.",
     )
     # N is a matter of the ledger, not of the files.
-    assert len(tried(tmp_path, "data-a", "ES.FUT").trials) == 5
+    assert len(tried(tmp_path, "data-a", "ES.FUT", DAYS).trials) == 5
     assert common_sessions(tmp_path, everything, "cc").pnl_usd.size == 0
 
 

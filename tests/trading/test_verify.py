@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from random_worlds import as_market, random_world
@@ -78,6 +78,16 @@ def test_drawdown_is_from_the_highest_equity_and_from_zero_at_the_start():
     assert reasons([0, 1, 0, 0], trailing_drawdown_usd=usd(10_000 + SIDE)) == ["", "", "drawdown", "drawdown"]
 
 
+def test_the_cost_of_the_fill_that_a_drawdown_forces_can_take_the_rest_of_the_capital():
+    account = book(FALLING, 0, np.array([1, 1, 0, 0]))
+    for capital, is_lost in ((20_000 + 2 * SIDE, True), (20_000 + 2 * SIDE + 1, False)):
+        limits = limits_of(trailing_drawdown_usd=usd(20_000), capital_usd=usd(capital))
+        replay = halts(FALLING, account, limits)
+        assert replay.over == (1, "drawdown")
+        assert replay.lost_all == is_lost
+    assert halts(FALLING, account, limits_of(daily_loss_usd=usd(20_000))).over is None
+
+
 def test_of_several_limits_the_one_that_ended_the_account_is_named():
     both = {"capital_usd": usd(20_000), "trailing_drawdown_usd": usd(20_000), "daily_loss_usd": usd(10_000)}
     assert reasons([1, 0, 0, 0], **both) == ["", "daily-loss", "daily-loss", "daily-loss"]
@@ -87,6 +97,7 @@ def test_of_several_limits_the_one_that_ended_the_account_is_named():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(["sides", "spread"]), st.booleans())
+@example(156, "sides", True)
 def test_the_replay_halts_where_the_reference_does_and_finds_no_fault(seed, roll_as, has_spread):
     """Against the slow environment of the tests, which acts under limits row by row."""
     rng = random.Random(seed)
@@ -111,8 +122,13 @@ def test_the_replay_halts_where_the_reference_does_and_finds_no_fault(seed, roll
     verify_book("random", data, env, account, limits)
     why = forced(data, env, account, limits)
     assert [(cause != "decision") for cause in why] == [bool(row.causes) for row in rows]
-    limit = [next((c for c in row.causes if c in ("ruin", "drawdown", "daily-loss")), None) for row in rows]
-    assert all(cause is None or cause == own for cause, own in zip(limit, why, strict=True))
+    ends = [own for own in why if own in ("ruin", "drawdown")]
+    for row, own in zip(rows, why, strict=True):
+        strongest = next((cause for cause in row.causes if cause in ("ruin", "drawdown", "daily-loss")), own)
+        # after a drawdown the cost of getting out may take the rest of the capital: what came first is named
+        assert own == (ends[0] if ends and strongest in ("ruin", "drawdown") else strongest)
+    over = next((row.causes for row in rows if {"ruin", "drawdown"} & {*row.causes}), ())
+    assert ends[:1] == [cause for cause in over if cause in ("ruin", "drawdown")][:1]
     filled = fills(data, account, costs, why)
     assert trades(filled, costs).gross_ticks.sum() == sum(row.gross_ticks for row in rows)
 

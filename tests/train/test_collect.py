@@ -145,32 +145,36 @@ def test_random_actions_are_drawn_evenly_from_what_is_allowed():
 # ---- the end of an account
 
 
-def long_world(limits):
+STEPS = 26
+
+
+@functools.cache
+def long_walk():
     """Up by 10 ticks a bar, down from bar 99 on; whoever acts holds one contract. A side costs one tick."""
     sign = np.where(np.arange(400) <= 98, 1, -1)
-    world = make_world(windows=1, seeds=1, data=chain_market(sign, 10, bars_per_day=24), limits=limits)
+    world = make_world(windows=1, seeds=1, data=chain_market(sign, 10, bars_per_day=24))
     always_long = dataclasses.replace(world.program.agent, q_values=lambda *_: jnp.array([0.0, 0.0, 1.0]))
-    return dataclasses.replace(world, program=dataclasses.replace(world.program, agent=always_long))
-
-
-def walk(limits, first, steps=8):
-    """Records of one lane that starts flat at a bar, and the transitions of three steps from each of them."""
-    world = long_world(limits)
-    window, member = window_of(world.windows, jnp.int32(0)), jax.tree.map(lambda leaf: leaf[0], world.members)
-    start = Lanes(*(jnp.full(1, x, jnp.int32) for x in (first, 1, 0)), account=limit_ops.open_account((1,)))
+    program = dataclasses.replace(world.program, agent=always_long)
+    window, cost = window_of(world.windows, jnp.int32(0)), CostTicks(jnp.float32(1.0))
 
     @jax.jit
-    def play(bits):
+    def play(limits, start, bits):
         def body(lanes, words):
-            return collect(world.program, world.market, window, {}, lanes, words, jnp.float32(0.0), member.limits)
+            return collect(program, world.market, window, {}, lanes, words, jnp.float32(0.0), limits)
 
         rows = jax.lax.scan(body, start, bits)[1][:, 0]
-        sequences = jnp.stack([rows[i : steps - 2 + i] for i in range(3)], axis=1)
-        gamma = jnp.float32(0.5)
-        batch = transitions(world.program, world.market, window, sequences, member.cost, gamma, member.limits)
-        return replay.unpack(rows), batch
+        sequences = jnp.stack([rows[i : STEPS - 2 + i] for i in range(3)], axis=1)
+        return replay.unpack(rows), transitions(
+            program, world.market, window, sequences, cost, jnp.float32(0.5), limits
+        )
 
-    return jax.device_get(play(jax.random.bits(keys.root_key(2), (steps, 3), "uint32")))
+    return play
+
+
+def walk(limits, first):
+    """Records of one lane that starts flat at a bar, and the transitions of three steps from each of them."""
+    start = Lanes(*(jnp.full(1, x, jnp.int32) for x in (first, 1, 0)), account=limit_ops.open_account((1,)))
+    return jax.device_get(long_walk()(limits, start, jax.random.bits(keys.root_key(2), (STEPS, 3), "uint32")))
 
 
 # validity.md B23: equity 9, 19, 29, 19, 9: the drawdown of 20 is met exactly by the mark of row 99
@@ -207,7 +211,7 @@ def test_ruin_pays_the_whole_loss(capital, is_met):
 
 def test_a_daily_loss_closes_until_the_next_session_and_bootstraps():
     """From row 97: +9, -1, -11, -21 at bar 100; the session ends with the row that fills at bar 119."""
-    found, batch = walk(made_limits(daily=12.0), first=97, steps=26)
+    found, batch = walk(made_limits(daily=12.0), first=97)
     rows = {int(bar): i for i, bar in enumerate(found.bar)}
     assert not found.is_terminated.any()
     assert not found.is_fresh[1:].any()

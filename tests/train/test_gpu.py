@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sequential import rollout_sequential
 from support import planted_market, random_half_spreads, small_config
 from tidewalk.core import keys, trees
 from tidewalk.market.device import save_market
@@ -18,7 +19,7 @@ from tidewalk.trading.env import EnvConfig
 from tidewalk.train import epoch as phases
 from tidewalk.train.oracle import hindsight
 from tidewalk.train.population import window_of
-from tidewalk.train.rollout import member_table, rollout, rollout_sequential
+from tidewalk.train.rollout import member_table, rollout
 from worlds import base, base_epoch, base_state, made_limits, make_world
 
 pytestmark = pytest.mark.gpu

@@ -7,19 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sequential import rollout_sequential
 from support import chain_market, planted_signs, random_half_spreads
 from tidewalk.core import keys
 from tidewalk.market.device import CLOSING, NO_ENTRY, ROLL
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import rollout as rollouts
 from tidewalk.train.population import window_of
-from tidewalk.train.rollout import (
-    ensemble_table,
-    follow,
-    member_table,
-    rollout,
-    rollout_sequential,
-)
+from tidewalk.train.rollout import ensemble_table, follow, member_table, rollout
 from worlds import made_limits, make_world
 
 
@@ -124,7 +119,13 @@ def assert_within_the_rules(data, env, first, lots):
     assert held == 0, "the last decision closes"
 
 
-@pytest.mark.parametrize("number", range(len(ENVS)))
+IMPLIED = (1, 2)
+"""Rules that others of the list imply; each costs a compilation of five forms."""
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=pytest.mark.slow if n in IMPLIED else ()) for n in range(len(ENVS))]
+)
 def test_all_forms_of_a_greedy_rollout_take_the_same_positions(number):
     """Composed maps, in both ways, and acting bar by bar; and beside an account that reaches no limit."""
     made = played(number)

@@ -53,9 +53,7 @@ def show(found: "Audit", console: Console) -> None:
             result = Text(f"{check.status}: ", style=_STYLES[check.status]) + Text(check.found, style="")
             rows.add_row(check.stage, check.name, check.done, result, f"{check.seconds:.1f}")
         console.print(rows)
-    warnings = [f"{_place(found, check)}: {text}" for check in found.checks if check.status == "warning"
-                for text in check.details]  # fmt: skip
-    say_findings(console, [*found.notes, *_texts(found, "skipped")], warnings)
+    say_findings(console, [*found.notes, *_texts(found, "skipped")], _texts(found, "warning"))
     for text in dict.fromkeys(_sentences(found)):
         say_line(console, text)
     say(console, outcome(found))

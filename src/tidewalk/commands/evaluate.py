@@ -14,9 +14,9 @@ from tidewalk.commands.tables import output_console, say, say_findings, table
 from tidewalk.run.evaluation import Comparison, Reload, Reloaded
 from tidewalk.run.outcome import Outcome
 from tidewalk.run.surface import GridConfig
+from tidewalk.store.results import ensemble_surface
 
 _MOST_SHOWN = 10
-_AXES = ("commission_usd", "slippage_ticks", "delay_bars")
 DIFFERENT = 1
 """Exit code where the policies no longer make what is on record."""
 
@@ -47,12 +47,14 @@ def run(args: list[str]) -> int:
         0; 1 where the result is not the one on record.
     """
     config = parse(EvaluateConfig, "evaluate", args)
-    from tidewalk.run.evaluation import compare, reload
+    from tidewalk.run.evaluation import compare, counted, reload
     from tidewalk.run.outcome import settle
     from tidewalk.run.surface import cost_surface
 
     reloaded = reload(config.run, config.how, quiet=config.quiet)
     settled = settle(reloaded.stage, reloaded.kept)
+    if config.how.other_data:
+        reloaded = counted(reloaded, settled)  # before any figure is shown: what was looked at has been tried
     compared = None if config.how.other_data else compare(reloaded, settled)
     surface = None
     if config.costs or config.grid != GridConfig():
@@ -88,7 +90,7 @@ def _record(
         "notes": list(reloaded.notes),
         **{name: figures.block(name, entries)[0] for name, entries in blocks.items()},
         "per_window": _windows(reloaded, settled),
-        "cost_surface": None if surface is None else _ensemble(surface).to_dicts(),
+        "cost_surface": None if surface is None else ensemble_surface(surface).to_dicts(),
     }
 
 
@@ -105,13 +107,6 @@ def _windows(reloaded: Reloaded, settled: Outcome) -> list[dict[str, Any]]:
         | figures.block("", figures.break_even(settled, [row["window"]]))[0]
         for row in rows
     ]
-
-
-def _ensemble(surface: pl.DataFrame) -> pl.DataFrame:
-    """The ensemble's sums over the windows of each symbol."""
-    amounts = pl.col("gross_usd", "costs_usd", "net_usd", "sides").sum()
-    rows = surface.filter(pl.col("policy") == "ensemble").group_by("symbol", *_AXES, maintain_order=True)
-    return rows.agg(amounts).sort("symbol", *_AXES, maintain_order=True)
 
 
 def _show(reloaded: Reloaded, settled: Outcome, compared: Comparison | None, surface: pl.DataFrame | None) -> None:
@@ -131,7 +126,8 @@ def _show(reloaded: Reloaded, settled: Outcome, compared: Comparison | None, sur
     if surface is not None:
         for leg in study.legs:
             own = (leg.costs.commission_usd, leg.costs.slippage_ticks, study.program.env.decision_delay)
-            _show_surface(console, _ensemble(surface).filter(pl.col("symbol") == leg.symbol), leg.symbol, own)
+            nets = ensemble_surface(surface).filter(pl.col("symbol") == leg.symbol)
+            _show_surface(console, nets, leg.symbol, own)
     if compared is None:
         say_findings(console, list(reloaded.notes), study.warnings)
     else:

@@ -19,15 +19,15 @@ def headline(summary: Summary) -> list[tuple[str, str]]:
         *_earned(summary),
         *_evidence(summary),
         *_yardsticks(summary),
-        *(("symbol", _symbol_line(row)) for row in rows if len(rows) > 1),
-        ("rule", summary["oos"]["verdict_rule"]),
+        *(("symbol", _symbol_line(row, summary["currency"])) for row in rows if len(rows) > 1),
+        ("rule", _rule(summary["oos"])),
     ]
 
 
 def _earned(summary: Summary) -> list[tuple[str, str]]:
-    oos = summary["oos"]
+    oos, currency = summary["oos"], summary["currency"]
     return [
-        ("net", f"{_result(oos)} (fees {oos['fees_usd']:,.0f}, slippage {oos['slippage_usd']:,.0f})"),
+        ("net", f"{_result(oos)} {currency} (fees {oos['fees_usd']:,.0f}, slippage {oos['slippage_usd']:,.0f})"),
         (
             "record",
             f"out of sample, {summary['windows']} window(s), {oos['sessions']} sessions, {oos['trades']:,} contract "
@@ -35,9 +35,9 @@ def _earned(summary: Summary) -> list[tuple[str, str]]:
         ),
         (
             "risk",
-            f"Sharpe {_number(oos['sharpe_session'])} (90 % {_ends(oos['sharpe_ci90'])}), max drawdown "
-            f"{oos['max_drawdown_usd']:,.0f}, longest {oos['longest_drawdown_sessions']} sessions, position on "
-            f"{_percent(oos['exposure'])} of bars",
+            f"Sharpe per year {_number(oos['sharpe_session'])} (90 % {_ends(oos['sharpe_ci90'])}), max drawdown "
+            f"{oos['max_drawdown_usd']:,.0f} {currency}, longest {oos['longest_drawdown_sessions']} sessions, position "
+            f"on {_percent(oos['exposure'])} of bars",
         ),
     ]
 
@@ -59,30 +59,37 @@ def _evidence(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
+def _rule(oos: Mapping[str, Any]) -> str:
+    """Which conditions of an edge the run fails; the rule itself is long, and stands in the summary and the report."""
+    failed = "; ".join(oos["verdict_failed"])
+    said = f"for evidence of an edge it fails: {failed}" if failed else "every condition of an edge is met"
+    return f"{said} (whole rule: oos.verdict_rule of summary.json, and the report)"
+
+
 def _yardsticks(summary: Summary) -> list[tuple[str, str]]:
     own, oracle, costs = summary["baselines"], summary["oracle"], summary["cost_surface"]
     nets = ", ".join(f"{name} {own[name]:+,.0f}" for name in BASELINE_WORDS)
     captured = "" if oracle["captured_frac"] is None else f", {oracle['captured_frac']:.1%} of it captured"
-    books = summary["reconciled"]
+    books, unit = summary["reconciled"], f" {summary['currency']}"
     return [
         ("baselines", f"{nets}; best: {BASELINE_WORDS[own['best']]}"),
         ("random", f"better than {_percent(own['random_p'])} of random policies with the same turnover"),
         ("hindsight", f"bound {oracle['net_usd']:+,.0f}{captured}"),
         (
             "costs",
-            f"break-even at {_number(costs['break_even_side_usd'])} per contract side, paid were "
+            f"break-even per contract side {_number(costs['break_even_side_usd'], unit)}, paid were "
             f"{_number(costs['own_side_usd'])}",
         ),
         ("books", f"sessions, fills and round trips all add up to {books['equity_usd']:+,.2f}"),
     ]
 
 
-def _symbol_line(row: Mapping[str, Any]) -> str:
+def _symbol_line(row: Mapping[str, Any], currency: str) -> str:
     oos = row["oos"]
     return (
         f"{row['symbol']}: {row['windows']} window(s), {oos['sessions']} sessions, {oos['trades']:,} contract sides: "
-        f"net {_result(oos)}; Sharpe {_number(oos['sharpe_session'])}; long {row['baselines']['long']:+,.0f}, "
-        f"hindsight bound {row['oracle']['net_usd']:+,.0f}"
+        f"net {_result(oos)} {currency}; Sharpe per year {_number(oos['sharpe_session'])}; long "
+        f"{row['baselines']['long']:+,.0f}, hindsight bound {row['oracle']['net_usd']:+,.0f}"
     )
 
 
@@ -109,8 +116,8 @@ def _ends(interval: list[float] | None, spec: str = ".2f") -> str:
     return "undefined" if interval is None else f"{interval[0]:{spec}} to {interval[1]:{spec}}"
 
 
-def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.2f}"
+def _number(value: float | None, unit: str = "") -> str:
+    return "undefined" if value is None else f"{value:.2f}{unit}"
 
 
 def _usd(value: float | None) -> str:

@@ -52,7 +52,7 @@ def parse_command(record: type[Command], command: str, args: list[str]) -> Comma
 def print_result(folder: Path, *, as_json: bool) -> None:
     """The headline of a finished run on standard output, and where its report lies."""
     from tidewalk.store import layout
-    from tidewalk.store.summary import read_summary, twin_sentences
+    from tidewalk.store.summary import IS_UNDEFINED, read_summary, twin_sentences
 
     run = layout.open_run(folder)
     summary = read_summary(run)
@@ -64,7 +64,7 @@ def print_result(folder: Path, *, as_json: bool) -> None:
         say(console, line)
     # What is undefined or a twin of a baseline the headline shows already.
     told = twin_sentences(summary["baselines"])
-    warnings = [text for text in summary["warnings"] if " is undefined: " not in text and text not in told]
+    warnings = [text for text in summary["warnings"] if IS_UNDEFINED not in text and text not in told]
     say_findings(console, [], warnings)
     say(console, f"report: {run.report.resolve()}")
 

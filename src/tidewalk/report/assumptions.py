@@ -70,8 +70,8 @@ def _roll(roll_as: str) -> str:
 def _capital(usd_or_none: float | None) -> str:
     if usd_or_none is None:
         return "none is counted: losses are never stopped"
-    return f"{usd(usd_or_none)} USD at the start of each window; with nothing left it trades no more"
+    return f"{usd(usd_or_none)} ¤ at the start of each window; with nothing left it trades no more"
 
 
 def _limit(amount_usd: float | None, then: str) -> str:
-    return "none" if amount_usd is None else f"{usd(amount_usd)} USD, {then}"
+    return "none" if amount_usd is None else f"{usd(amount_usd)} ¤, {then}"

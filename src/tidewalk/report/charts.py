@@ -104,7 +104,7 @@ def equity_figure(equity: pl.DataFrame, windows: Sequence[Mapping[str, Any]]) ->
     _mark_windows(figure, _test_ranges(equity, windows))
     sober(figure, height=400 + 200 * (len(heights) - 1), unified=True)
     figure.update_layout(legend={"orientation": "h", "y": -0.09, "yanchor": "top", "x": 0})
-    figure.update_yaxes(title_text="net P&L, USD", zeroline=True, row=1, col=1)
+    figure.update_yaxes(title_text="net P&L, ¤", zeroline=True, row=1, col=1)
     figure.update_xaxes(type="date", hoverformat="%a %Y-%m-%d")
     return figure
 
@@ -141,7 +141,7 @@ def _add_drawdown(figure: go.Figure, trade_dates: np.ndarray, falls_usd: np.ndar
     for part_x, part_y in zip(np.split(x, pauses), np.split(y, pauses), strict=True):
         known = ~np.isnan(part_y)
         figure.add_scatter(x=part_x[known], y=part_y[known], name="drawdown", **style, row=2, col=1)
-    figure.update_yaxes(title_text="drawdown, USD", row=2, col=1)
+    figure.update_yaxes(title_text="drawdown, ¤", row=2, col=1)
 
 
 def _add_seed_lines(figure: go.Figure, equity: pl.DataFrame, names: Sequence[str]) -> None:
@@ -222,7 +222,7 @@ def symbols_figure(equity: pl.DataFrame) -> go.Figure | None:
         figure.add_scatter(x=x, y=y, name=label(symbol), mode="lines", line={"color": colour, "width": 1.8})
     sober(figure, height=340, unified=True)
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
-    figure.update_yaxes(title_text="net P&L, USD", zeroline=True)
+    figure.update_yaxes(title_text="net P&L, ¤", zeroline=True)
     figure.update_xaxes(type="date", hoverformat="%a %Y-%m-%d")
     return figure
 
@@ -255,7 +255,7 @@ def window_figure(per_window: Sequence[Mapping[str, Any]]) -> go.Figure | None:
     figure.update_layout(bargap=0.45, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
     stride = max(1, math.ceil(len(rows) / MAX_LABELS))
     figure.update_xaxes(showgrid=False, tickvals=places[::stride], ticktext=names[::stride], tickangle=0)
-    figure.update_yaxes(title_text="net P&L of the test, USD", zeroline=True)
+    figure.update_yaxes(title_text="net P&L of the test, ¤", zeroline=True)
     return figure
 
 
@@ -284,8 +284,8 @@ def selection_figure(members: pl.DataFrame) -> go.Figure | None:
         showlegend=False,
     )
     sober(figure, height=360)
-    figure.update_xaxes(title_text="validation net at the best epoch, USD", zeroline=True)
-    figure.update_yaxes(title_text="test net, USD", zeroline=True)
+    figure.update_xaxes(title_text="validation net at the best epoch, ¤", zeroline=True)
+    figure.update_yaxes(title_text="test net, ¤", zeroline=True)
     return figure
 
 
@@ -315,7 +315,7 @@ def waterfall_figure(gross_usd: float | None, costs_usd: float | None, net_usd: 
     sober(figure, height=320)
     figure.update_layout(showlegend=False)
     figure.update_xaxes(showgrid=False, ticks="")
-    figure.update_yaxes(title_text="USD", zeroline=True)
+    figure.update_yaxes(title_text="¤", zeroline=True)
     return figure
 
 
@@ -334,14 +334,14 @@ def session_figure(net_usd: np.ndarray) -> go.Figure | None:
     colours = [BLUE if centre >= 0 else VERMILION for centre in centres]
     mean = float(net_usd.mean())
     figure = go.Figure()
-    hover = f"%{{x:,.0f}} USD, bin of {width:,.6g}: %{{y}} sessions<extra></extra>"
+    hover = f"%{{x:,.0f}} ¤, bin of {width:,.6g}: %{{y}} sessions<extra></extra>"
     figure.add_bar(x=centres, y=counts, width=width * 0.96, marker={"color": colours}, hovertemplate=hover)
     mean_text = f"mean {mean:,.2f}".replace("-", "\u2212")
     figure.add_vline(x=mean, line={"color": INK, "width": 1.4, "dash": "dot"}, annotation_text=mean_text)
     figure.update_annotations(y=1, yanchor="bottom", xanchor="center")
     sober(figure, height=320)
     figure.update_layout(showlegend=False)
-    figure.update_xaxes(title_text="net P&L of a session, USD", zeroline=True)
+    figure.update_xaxes(title_text="net P&L of a session, ¤", zeroline=True)
     figure.update_yaxes(title_text="sessions")
     return figure
 

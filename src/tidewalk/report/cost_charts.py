@@ -10,16 +10,10 @@ import polars as pl
 
 from tidewalk.report.charts import BLUE, INK, MAX_LABELS, VERMILION, finite, label, sober
 from tidewalk.report.tables import UNDEFINED, number, usd
+from tidewalk.store.results import ensemble_surface
 
 LOSS_TO_GAIN = [(0.0, VERMILION), (0.5, "#FFFFFF"), (1.0, BLUE)]
 AXES = ("delay_bars", "commission_usd", "slippage_ticks")
-
-
-def ensemble_nets(surface: pl.DataFrame, symbol: str) -> pl.DataFrame:
-    """Sums of the ensemble over the windows of a symbol, one row per delay, commission and slippage, in their order."""
-    own = surface.filter((pl.col("policy") == "ensemble") & (pl.col("symbol") == symbol))
-    amounts = pl.col("gross_usd", "costs_usd", "net_usd", "sides").sum()
-    return own.group_by(AXES).agg(amounts).sort(AXES)
 
 
 def surface_figure(
@@ -36,7 +30,7 @@ def surface_figure(
     Returns:
         None where there is no such row, or nothing was traded at any delay.
     """
-    nets = ensemble_nets(surface, symbol)
+    nets = ensemble_surface(surface).filter(pl.col("symbol") == symbol)
     if nets.is_empty() or nets["sides"].sum() == 0:
         return None
     delays, fees, slips = (nets[name].unique().sort().to_list() for name in AXES)
@@ -67,8 +61,8 @@ def _heat(nets: pl.DataFrame, fees: list[float], slips: list[float], largest: fl
     for fee, slip, net in nets.select("commission_usd", "slippage_ticks", "net_usd").iter_rows():
         z[fees.index(fee), slips.index(slip)] = net
     text = [["" if math.isnan(net) else usd(net) for net in row] for row in z]
-    hover = "%{customdata}<br>net %{text} USD<extra></extra>"
-    names = [[f"commission {fee:g} USD, slippage {slip:g} ticks" for slip in slips] for fee in fees]
+    hover = "%{customdata}<br>net %{text} ¤<extra></extra>"
+    names = [[f"commission {fee:g} ¤, slippage {slip:g} ticks" for slip in slips] for fee in fees]
     scale = {"zmin": -largest, "zmax": largest, "colorscale": LOSS_TO_GAIN, "showscale": False}
     return go.Heatmap(
         z=z,
@@ -96,7 +90,7 @@ def _label_axes(figure: go.Figure, fees: list[float], slips: list[float]) -> Non
     )
     figure.update_yaxes(
         {**ticks, "tickvals": list(range(len(fees))), "ticktext": [f"{fee:g}" for fee in fees]},
-        title_text="commission, USD per side",
+        title_text="commission, ¤ per side",
     )
 
 
@@ -130,13 +124,13 @@ def break_even_figure(per_window: Sequence[Mapping[str, Any]], own_side_usd: flo
     figure = go.Figure()
     paid = 0.0 if own_side_usd is None else own_side_usd
     colours = [BLUE if value >= paid else VERMILION for value in values]
-    hover = "%{customdata}: %{y:,.2f} USD<extra></extra>"
+    hover = "%{customdata}: %{y:,.2f} ¤<extra></extra>"
     figure.add_bar(
         x=places, y=values, marker={"color": colours}, customdata=names, hovertemplate=hover, showlegend=False
     )
     if own_side_usd is not None:
         line = {"color": INK, "width": 1.6, "dash": "dash"}
-        text = f"cost of a side, {own_side_usd:,.2f} USD"
+        text = f"cost of a side, {own_side_usd:,.2f} ¤"
         figure.add_scatter(x=[-0.5, len(rows) - 0.5], y=[own_side_usd] * 2, mode="lines", line=line, name=text)
     sober(figure, height=340)
     stride = max(1, math.ceil(len(rows) / MAX_LABELS))
@@ -144,16 +138,16 @@ def break_even_figure(per_window: Sequence[Mapping[str, Any]], own_side_usd: flo
         bargap=0.4, showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
     )
     figure.update_xaxes(showgrid=False, tickvals=places[::stride], ticktext=names[::stride], tickangle=0)
-    figure.update_yaxes(title_text="break-even, USD per side", zeroline=True)
+    figure.update_yaxes(title_text="break-even, ¤ per side", zeroline=True)
     return figure
 
 
 def delay_rows(surface: pl.DataFrame, symbol: str, costs: Mapping[str, Any]) -> list[list[str]]:
     """What each delay would have made at the grid's costs nearest to those of the run.
 
-    Columns: delay, gross, costs, net, break-even per side.
+    Columns: delay, gross, costs, net, gross per side (below 0 where there is nothing to pay costs from).
     """
-    nets = ensemble_nets(surface, symbol)
+    nets = ensemble_surface(surface).filter(pl.col("symbol") == symbol)
     if nets.is_empty():
         return []
     for name in ("commission_usd", "slippage_ticks"):
@@ -162,8 +156,8 @@ def delay_rows(surface: pl.DataFrame, symbol: str, costs: Mapping[str, Any]) -> 
         nets = nets.filter(pl.col(name) == nearest)
     rows = []
     for row in nets.iter_rows(named=True):
-        even = number(row["gross_usd"] / row["sides"], 2) if row["sides"] else UNDEFINED
+        by_side = number(row["gross_usd"] / row["sides"], 2) if row["sides"] else UNDEFINED
         rows.append(
-            [number(row["delay_bars"]), *(usd(row[key]) for key in ("gross_usd", "costs_usd", "net_usd")), even]
+            [number(row["delay_bars"]), *(usd(row[key]) for key in ("gross_usd", "costs_usd", "net_usd")), by_side]
         )
     return rows

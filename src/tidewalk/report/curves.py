@@ -53,7 +53,7 @@ def training_figure(epochs: Sequence[Mapping[str, Any]]) -> go.Figure | None:
     """
     panels = [
         ("loss", "loss", [("loss",), ("loss_p10",), ("loss_p90",)]),
-        ("val_net_usd", "validation net, USD", [("val_net_usd", key) for key in ("median", "p10", "p90")]),
+        ("val_net_usd", "validation net, ¤", [("val_net_usd", key) for key in ("median", "p10", "p90")]),
     ]
     lines = [(name, title, [column(epochs, *path) for path in paths]) for name, title, paths in panels]
     lines = [panel for panel in lines if np.isfinite(panel[2][0]).any()]

@@ -104,8 +104,8 @@ def _of_the_seeds(summary: Summary) -> list[Row]:
     name = f"Seeds, {of['statistic']} of {number(of['count'])}"
     band = interval(of["net_ci90"], 0)
     return [
-        ("over_seeds.net_usd", name, with_unit(of["net_usd"], "USD", 0), spread),
-        ("over_seeds.net_ci90", "Seeds, 90 % interval", band, "USD, over time blocks and seeds"),
+        ("over_seeds.net_usd", name, with_unit(of["net_usd"], "¤", 0), spread),
+        ("over_seeds.net_ci90", "Seeds, 90 % interval", band, "¤, over time blocks and seeds"),
     ]
 
 
@@ -115,7 +115,7 @@ def risk_rows(summary: Summary) -> list[list[str]]:
     rows = [
         ("sortino", "Sortino, annualised", number(oos["sortino"], 2), "mean over downside deviation"),
         ("calmar", "Calmar", number(oos["calmar"], 2), "net per year over the largest drawdown"),
-        ("max_drawdown_usd", "Max drawdown", usd(oos["max_drawdown_usd"]), "USD, at session ends, from the start on"),
+        ("max_drawdown_usd", "Max drawdown", usd(oos["max_drawdown_usd"]), "¤, at session ends, from the start on"),
         (
             "longest_drawdown_sessions",
             "Longest drawdown",
@@ -128,12 +128,12 @@ def risk_rows(summary: Summary) -> list[list[str]]:
             "expected_shortfall_usd",
             "Expected shortfall",
             usd(oos["expected_shortfall_usd"]),
-            "USD, worst 5 % of sessions",
+            "¤, worst 5 % of sessions",
         ),
         ("turnover", "Turnover", number(oos["turnover"], 1), "contract sides per session"),
         ("exposure", "Exposure", frac_percent(oos["exposure"]), "of the bars with a position"),
-        ("fees_usd", "Fees", usd(oos["fees_usd"]), "USD, commission and roll fees"),
-        ("slippage_usd", "Slippage", usd(oos["slippage_usd"]), "USD"),
+        ("fees_usd", "Fees", usd(oos["fees_usd"]), "¤, commission and roll fees"),
+        ("slippage_usd", "Slippage", usd(oos["slippage_usd"]), "¤"),
     ]
     return [
         [name, value, reason_for(f"oos.{key}", warnings) if value == UNDEFINED else unit]
@@ -171,10 +171,10 @@ def seeds_figure(summary: Summary, nets_usd: Mapping[str, float]) -> go.Figure |
         line = {"color": BASELINES[best][0], "width": 1.6, "dash": "dash"}
         x, name = [nets_usd[best]] * 2, f"best baseline: {BASELINE_WORDS[best]}"
         figure.add_scatter(x=x, y=[-1, 1], mode="lines", line=line, name=name)
-    figure.update_traces(hovertemplate="%{fullData.name} %{text}<br>%{x:,.0f} USD<extra></extra>")
+    figure.update_traces(hovertemplate="%{fullData.name} %{text}<br>%{x:,.0f} ¤<extra></extra>")
     sober(figure, height=280)
     figure.update_layout(legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0})
-    figure.update_xaxes(title_text="net over all windows, USD", zeroline=True)
+    figure.update_xaxes(title_text="net over all windows, ¤", zeroline=True)
     figure.update_yaxes(visible=False, range=[-1.1, 1.1], fixedrange=True)
     return figure
 
@@ -225,6 +225,6 @@ def reconciled_sentence(summary: Summary) -> str | None:
     if of is None:
         return None
     return (
-        f"Sessions, fills and round trips add up to the same {number(of['equity_usd'], 2)} USD net, to the cent; the "
+        f"Sessions, fills and round trips add up to the same {number(of['equity_usd'], 2)} ¤ net, to the cent; the "
         f"rewards of the device, in float32, to {number(of['rewards_usd'], 2)}."
     )

@@ -34,13 +34,13 @@ class MarketPicture:
 
     Attributes:
         title: symbol and span.
-        contracts: [C] names in order of expiry.
-        dates: datetime64[D] [S] trade dates.
+        contracts: names in order of expiry, [C].
+        dates: trade dates, `datetime64[D]` [S].
         has_bars: bool [C, S].
         volume: float64 [C, S].
-        front: int32 [S] contract held, -1 for none.
-        close: float64 [S] last price of the contract held, NaN for none.
-        missing_frac: float64 [S] share of the session's intervals without a bar of the front, NaN where not known.
+        front: contract held, -1 for none, int32 [S].
+        close: last price of the contract held, NaN for none, float64 [S].
+        missing_frac: share of the session's intervals without a bar of the front, NaN where not known, float64 [S].
         rolls: trade date, contract left and contract entered of every roll.
     """
 
@@ -56,7 +56,7 @@ class MarketPicture:
 
     @property
     def front_volume(self) -> NDArray[np.float64]:
-        """[S] volume of the contract held."""
+        """Volume of the contract held, [S]."""
         return np.where(self.front >= 0, self.volume[self.front, np.arange(len(self.front))], 0.0)
 
 

@@ -7,17 +7,15 @@ import plotly.graph_objects as go
 import polars as pl
 
 from tidewalk.report import assumptions, charts, cost_charts, curves, evidence, quality, tables, terms, trips
-from tidewalk.report.shell import figure_json, render_page
+from tidewalk.report.shell import figure_json, in_currency, render_page
 from tidewalk.report.source import RunRecord, read_run
 from tidewalk.store import layout
-from tidewalk.store.summary import twin_sentences
+from tidewalk.store.summary import IS_UNDEFINED, twin_sentences
 
 FACTS = ("symbol", "model", "bars", "windows", "seeds", "members", "epochs", "data_fingerprint")
 DATA_FACTS = ("contracts", "features", "tick", "multiplier", "currency")
 SHOWN_ELSEWHERE = frozenset({"schema", "kind", "status", "symbols", "data_fingerprint", "files", "rules"})
 """Fields of the manifest that are no provenance, or have a place of their own on the page."""
-UNDEFINED_FIGURE = " is undefined: "
-"""What the warnings that explain a null of the summary have in common."""
 
 
 def write_report(run_dir: Path) -> Path:
@@ -36,7 +34,7 @@ def write_report(run_dir: Path) -> Path:
 
 def render(run: RunRecord) -> str:
     """The whole page as text."""
-    return render_page("report.html.j2", _context(run))
+    return in_currency(render_page("report.html.j2", _context(run)), run.currency)
 
 
 def _context(run: RunRecord) -> dict[str, Any]:
@@ -44,7 +42,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
     summary, per_window, portfolio = run.summary, run.summary.get("per_window") or [], run.portfolio
     symbol = summary.get("symbol") or ", ".join(str(of["symbol"]) for of in run.symbols)
     factor = tables.sessions_factor(summary, portfolio)
-    undefined = [text for text in run.warnings if UNDEFINED_FIGURE in text]
+    undefined = [text for text in run.warnings if IS_UNDEFINED in text]
     return {
         "run": run,
         "title": " · ".join(map(str, filter(None, (symbol, summary.get("model"))))) or "Run",
@@ -52,7 +50,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
         "status": run.status,
         **_judgement(run),
         "cards": tables.headline_cards(summary, portfolio) if summary.get("oos") else [],
-        "warnings": [text for text in run.warnings if UNDEFINED_FIGURE not in text],
+        "warnings": [text for text in run.warnings if IS_UNDEFINED not in text],
         "undefined": undefined if summary.get("oos") else [],
         "figures": {name: figure_json(figure) for name, figure in _figures(run).items()},
         "off": ["hindsight bound" if name == "oracle" else name for name in charts.hidden_at_first(portfolio)],
@@ -123,6 +121,7 @@ def _judgement(run: RunRecord) -> dict[str, Any]:
     summary, oos = run.summary, run.summary.get("oos")
     return {
         "verdict": oos and oos["verdict"],
+        "verdict_failed": oos and oos["verdict_failed"],
         "verdict_rule": oos and oos["verdict_rule"],
         "is_baseline": bool((summary.get("baselines") or {}).get("equals")),
         "twins": twin_sentences(summary["baselines"]) if oos else [],

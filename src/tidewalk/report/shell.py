@@ -14,6 +14,9 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 
+ANY_CURRENCY = "¤"
+
+
 def render_page(template: str, context: dict[str, Any]) -> str:
     """A page as text: a template of this part, filled; the same context gives the same bytes."""
     loader = PackageLoader("tidewalk.report", "templates")
@@ -29,6 +32,13 @@ def render_page(template: str, context: dict[str, Any]) -> str:
         **{name: Markup(text) for name, text in scripts.items()},
         **context,
     )
+
+
+def in_currency(page: str, currency: str) -> str:
+    """The page with the currency of its money in place of the sign for any currency, which labels are written with."""
+    # letters alone: it stands in texts and in JSON, and comes from a file
+    shown = "".join(letter for letter in currency if letter.isalpha())[:8] or "money"
+    return page.replace(ANY_CURRENCY, shown).replace(f"\\u{ord(ANY_CURRENCY):04x}", shown)
 
 
 def figure_json(figure: go.Figure | None) -> Markup | None:

@@ -42,6 +42,11 @@ class RunRecord:
         return tuple(self.manifest.get("symbols") or ())
 
     @property
+    def currency(self) -> str:
+        """Currency of all money of the study."""
+        return str(self.summary.get("currency") or next((of["currency"] for of in self.symbols), "USD"))
+
+    @property
     def has_several(self) -> bool:
         """Whether the study is of several symbols, so that rows have to name theirs."""
         return len(self.symbols) > 1

@@ -14,6 +14,7 @@ import polars as pl
 
 from tidewalk.report.charts import BASELINES, finite
 from tidewalk.stats.metrics import max_drawdown, sessions_per_year, sharpe
+from tidewalk.store.summary import undefined_warning
 
 MINUS, DASH, UNDEFINED = "\u2212", "\u2013", "undefined"
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -71,7 +72,7 @@ def reason_for(path: str, warnings: Iterable[str]) -> str:
         pattern = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w\[]|\.\w)")
         for text in warnings:
             if pattern.search(text):
-                return text.removeprefix(f"{name} is undefined: ")
+                return text.removeprefix(undefined_warning(name, ""))
     return "no reason was recorded"
 
 
@@ -98,18 +99,18 @@ def headline_cards(summary: Mapping[str, Any], equity: pl.DataFrame) -> list[Car
     span = "trade dates tested" if equity.is_empty() else f"{dates.min()} to\n{dates.max()}"
     held = equity.filter(pl.col("policy") == "ensemble")["position_mean"].mean()
     position = (None, "no session of the ensemble") if held is None else (number(held, 2), "contracts, long positive")
-    bound = f"of {usd(oracle.get('net_usd'))} USD in hindsight"
+    bound = f"of {usd(oracle.get('net_usd'))} ¤ in hindsight"
     return [
-        card("Net, out of sample", "oos.net_usd", usd(oos.get("net_usd")), "USD after all costs"),
-        card("Gross", "oos.gross_usd", usd(gross), "USD before costs"),
-        card("Costs", "oos.costs_usd", usd(costs), f"USD, {share}"),
+        card("Net, out of sample", "oos.net_usd", usd(oos.get("net_usd")), "¤ after all costs"),
+        card("Gross", "oos.gross_usd", usd(gross), "¤ before costs"),
+        card("Costs", "oos.costs_usd", usd(costs), f"¤, {share}"),
         card("Trades", "oos.trades", number(trades), f"contract sides, {pace}"),
         card("Sessions", "oos.sessions", number(sessions), span),
         Card("Mean position", *position),
         card(
             "Sharpe, annualised", "oos.sharpe_session", number(oos.get("sharpe_session"), 2), _interval(oos, warnings)
         ),
-        card("Max drawdown", "oos.max_drawdown_usd", usd(oos.get("max_drawdown_usd")), "USD, session ends"),
+        card("Max drawdown", "oos.max_drawdown_usd", usd(oos.get("max_drawdown_usd")), "¤, session ends"),
         card("PSR", "oos.psr", number(oos.get("psr"), 3), "probability that the true Sharpe is above 0"),
         card("DSR", "oos.dsr", number(oos.get("dsr"), 3), f"deflated for {number(oos.get('trials'))} trials"),
         card("Random policies beaten", "baselines.random_p", frac_percent(random_p, 0), "same turnover and bars"),
@@ -131,16 +132,10 @@ def _interval(oos: Mapping[str, Any], warnings: Sequence[str]) -> str:
 
 
 def sessions_factor(summary: Mapping[str, Any], equity: pl.DataFrame) -> float:
-    """Sessions per year behind the annualised Sharpe ratio of summary.json, so that the page has one factor.
-
-    The run counts them on all bars, which the page does not have; where the ratio is undefined, on the dates tested.
-    """
+    """Sessions per year of summary.json, so that the page has one factor; without a headline, of the dates tested."""
+    of_all_bars = finite((summary.get("oos") or {}).get("sessions_per_year"))
     own = equity.filter(pl.col("policy") == "ensemble")
-    yearly = finite((summary.get("oos") or {}).get("sharpe_session"))
-    per_session = sharpe(own["net_usd"].to_numpy(), 1.0).value
-    if yearly and per_session:
-        return (yearly / per_session) ** 2
-    return sessions_per_year(own["trade_date"].sort().to_list())
+    return of_all_bars or sessions_per_year(own["trade_date"].sort().to_list())
 
 
 def policy_rows(equity: pl.DataFrame, per_year: float) -> list[list[str]]:

@@ -13,7 +13,7 @@ TIMING = (
 )
 PROFIT = (
     "Counted in ticks of the contract really held, times the value of a tick. The jump of price from one contract to "
-    "the next at a roll is nobody’s profit and never enters. P&L is in USD for the position sizes traded; nothing is "
+    "the next at a roll is nobody’s profit and never enters. P&L is in ¤ for the position sizes traded; nothing is "
     "compounded and no interest is added."
 )
 SESSION = "A trade date of the exchange; the Sunday evening belongs to Monday’s. Months are months of trade dates."
@@ -128,10 +128,10 @@ def _costs(costs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _amounts(costs: Mapping[str, Any]) -> str:
-    side, commission = (f"{costs[key]:,.2f} USD" for key in ("side_usd", "commission_usd"))
+    side, commission = (f"{costs[key]:,.2f} ¤" for key in ("side_usd", "commission_usd"))
     text = f"{side} per contract and side: {commission} commission and {costs['slippage_ticks']:g} ticks of slippage"
     if costs["slippage"] == "recorded":
         half = f"{costs['half_spread_ticks']:.3g} ticks on average"
         text = f"{text}, and half the spread recorded at the bar of the fill, {half}"
     what = "as a calendar spread, all in" if costs["roll_as"] == "spread" else "two sides"
-    return f"{text}; a rolled contract {costs['roll_usd']:,.2f} USD, {what}"
+    return f"{text}; a rolled contract {costs['roll_usd']:,.2f} ¤, {what}"

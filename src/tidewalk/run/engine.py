@@ -67,7 +67,7 @@ def start(study: Study, *, is_resident: bool = True) -> tuple[Engine, TrainState
     Args:
         study: the planned study.
         is_resident: False frees the market and uploads it again at every epoch: the trainer that tidewalk is measured
-        against.
+            against.
     """
     uploads = Uploads()
     mesh = mesh_ops.member_mesh(study.num_members)

@@ -15,7 +15,7 @@ from tidewalk.core import trees
 from tidewalk.core.arrays import PyTree
 from tidewalk.core.errors import ConfigError, DataError, StoreError
 from tidewalk.core.keys import root_key
-from tidewalk.run import figures, mesh, outcome
+from tidewalk.run import figures, mesh, outcome, records
 from tidewalk.run.engine import Kept, Stage, upload_study
 from tidewalk.run.identity import refuse_other_data, refuse_other_settings, stored_config
 from tidewalk.run.markets import plan
@@ -27,6 +27,7 @@ from tidewalk.store import checkpoint, layout, results
 from tidewalk.store.checkpoint import Arrays
 from tidewalk.store.layout import RunFolder
 from tidewalk.store.summary import read_summary
+from tidewalk.store.trials import LEDGER
 from tidewalk.trading.env import no_tally
 from tidewalk.train.population import Best, longest
 
@@ -43,7 +44,8 @@ class Reload:
     data_dir: Path | None = None
     """Where the data lie now, if they were moved since."""
     other_data: bool = False
-    """Trade the policies on data that are not those of the run; nothing is recorded and nothing compared."""
+    """Trade the policies on data that are not those of the run; nothing is compared, and the run stays as it
+    is. It counts as a trial on these data."""
     symbol: str | None = None
     """With --other-data: the symbol to trade in place of the run's own."""
     device: Literal["cpu", "gpu"] | None = None
@@ -228,6 +230,18 @@ def _kept(study: Study, policies: Policies) -> Kept:
         tally=no_tally(study.program.env, (count,), has_spread=study.program.has_spread),
     )
     return Kept(best, jnp.ones(count, bool))
+
+
+def counted(reloaded: Reloaded, settled: Outcome) -> Reloaded:
+    """Counts policies that were traded on other data as a trial on these, in the ledger beside the run; told in a note.
+
+    To trade many runs on fresh data and keep the best is a choice like any other.
+    """
+    run = reloaded.run
+    made_of = str(layout.read_manifest(run).get("policies_sha256", ""))
+    _, known = records.count_trial(run.root.parent, settled, made_of)
+    told = f"counted in {run.root.parent / LEDGER}: {len(known.trials)} configuration(s) evaluated on these data so far"
+    return dataclasses.replace(reloaded, notes=(*reloaded.notes, told, *known.warnings))
 
 
 def compare(reloaded: Reloaded, settled: Outcome) -> Comparison:

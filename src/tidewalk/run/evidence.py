@@ -35,16 +35,9 @@ def of_all_trials(outcome: Outcome, oos: Entries, trials: Sequence[Trial], commo
     (_, pnl), lost, (count, sd_of_sharpe) = oos_pnl(outcome, legs), ruin(outcome, legs), deflation_inputs(trials)
     psr = oos["psr"]
     dsr = metrics.undefined(lost) if lost else inference.session_dsr(pnl, count, sd_of_sharpe)
-    says = verdict.verdict(
-        net_usd=oos["net_usd"],
-        sessions=oos["sessions"],
-        trades=oos["trades"],
-        psr=psr,
-        dsr=dsr,
-        ci=oos["sharpe_ci90"],
-        rival=rival,
-        is_ruined=lost is not None,
-    )
+    facts = {name: oos[name] for name in ("net_usd", "sessions", "trades")}
+    facts |= {"psr": psr, "dsr": dsr, "ci": oos["sharpe_ci90"], "rival": rival, "is_ruined": lost is not None}
+    says = verdict.verdict(**facts)
     return {
         "dsr": dsr,
         "dsr_variant": inference.DSR_VARIANT,
@@ -55,7 +48,8 @@ def of_all_trials(outcome: Outcome, oos: Entries, trials: Sequence[Trial], commo
         # with the window or the day, since every window starts with a fresh account
         "verdict": lost
         if says is verdict.Verdict.RUIN
-        else verdict.in_words(says, trials=count, psr=psr, dsr=dsr, rival=rival),
+        else verdict.in_words(says, trials=count, psr=psr, dsr=dsr, rival=rival, sessions=oos["sessions"]),
+        "verdict_failed": verdict.failed(**facts),
         "verdict_rule": verdict.VERDICT_RULE,
     }
 

@@ -98,13 +98,14 @@ def _ratios(pnl: np.ndarray, per_year: float, lost: str | None) -> Entries:
 
 def ruin(outcome: Outcome, legs: Sequence[Leg]) -> str | None:
     """In which window the ensemble lost its capital, or when the whole record would have; None where neither is so."""
-    for leg in legs:
-        for window in leg.plan.windows:
-            if "ruin" in outcome.fills[window.index].reason:
-                return f"the capital was lost in window {window.index}"
     capital_usd = outcome.study.config.limits.capital_usd
     if capital_usd is None:
         return None
+    for leg in legs:
+        for window in leg.plan.windows:
+            # not by the reasons of fills: the cost of the last one can take the rest of it
+            if outcome.halts(window.index).lost_all:
+                return f"the capital was lost in window {window.index}"
     days, pnl = oos_pnl(outcome, legs)
     session = metrics.ruin_session(pnl, capital_usd * len(legs))
     return None if session is None else f"the capital was lost on {np.datetime64(int(days[session]), 'D')}"
@@ -246,9 +247,11 @@ def mean_half_spread_ticks(leg: Leg) -> float:
 
 
 def behaviour_warnings(outcome: Outcome) -> list[str]:
-    """What a reader must know of a policy that only looks learned, of members that were lost, and of uneven symbols."""
+    """What a reader must know of the money, of a policy that only looks learned, of lost members and uneven symbols."""
     study = outcome.study
-    warnings = [study.said(leg, text) for leg in study.legs for text in _copied_baselines(outcome, leg)]
+    money_in = f"Money is in {study.currency}; keys and columns of files end in _usd all the same."
+    warnings = [] if study.currency == "USD" else [money_in]
+    warnings += [study.said(leg, text) for leg in study.legs for text in _copied_baselines(outcome, leg)]
     dead = int((~outcome.is_alive).sum())
     if dead:
         warnings.append(
@@ -258,7 +261,37 @@ def behaviour_warnings(outcome: Outcome) -> list[str]:
     lost = [w for w in range(study.num_windows) if not (outcome.best_epoch[w] > 0).any()]
     if lost:
         warnings.append(f"Windows {lost} have no usable member and stay flat in the record.")
-    return warnings + _uneven_record(study.legs)
+    return warnings + _limits_reached(outcome) + _autocorrelated_record(outcome) + _uneven_record(study.legs)
+
+
+def _limits_reached(outcome: Outcome) -> list[str]:
+    """A warning where account limits kept the ensemble from trading: what is flat from then on is no choice of its."""
+    ended, days = [], 0
+    for window, leg in enumerate(outcome.study.leg_by_window):
+        halts, account = outcome.halts(window), outcome.books[ENSEMBLE][window]
+        sessions = leg.market.session_id[account.fill_bars]
+        days += len(np.unique(sessions[halts.reason == "daily-loss"]))
+        if halts.over is not None:
+            row, why = halts.over
+            day = np.datetime64(int(leg.market.trade_day[account.fill_bars[row]]), "D")
+            ended.append(f"window {window} by {why} on {day}")
+    said = [f"ended the account of {listed(ended, MOST_LISTED, 'windows')}, flat from then on"] if ended else []
+    said += [f"reached the daily loss in {days} session{'s' * (days > 1)}, flat to the end of each"] if days else []
+    return [f"Account limits: the ensemble {' and '.join(said)}."] if said else []
+
+
+def _autocorrelated_record(outcome: Outcome) -> list[str]:
+    """A warning where sessions hang together, so that the root of their number is not what annualises the ratio."""
+    legs = outcome.study.legs
+    pnl, per_year = oos_pnl(outcome, legs)[1], sessions_per_year(list(legs))
+    by_root, by_lo = metrics.sharpe(pnl, per_year).value, inference.sharpe_of_ar1(pnl, per_year).value
+    if by_root is None or by_lo is None or ruin(outcome, legs):
+        return []
+    memory = metrics.describe(metrics.autocorrelation(pnl), "+.2f")
+    return [
+        f"Session P&L is autocorrelated ({memory} at lag 1): the Sharpe ratio of {by_root:.2f} a year rests on "
+        f"sessions without memory; by the factor of Lo (2002) it is {by_lo:.2f}."
+    ]
 
 
 def _copied_baselines(outcome: Outcome, leg: Leg) -> list[str]:
@@ -268,12 +301,11 @@ def _copied_baselines(outcome: Outcome, leg: Leg) -> list[str]:
 
 def _agreement(outcome: Outcome, legs: Sequence[Leg], policy: str) -> float:
     """Share of the test bars on which the ensemble holds what another policy holds."""
-    pairs = [
-        (own.after_lots == other.after_lots)
-        for leg in legs
-        for own, other in zip(outcome.books_of(ENSEMBLE, leg), outcome.books_of(policy, leg), strict=True)
-    ]
-    return float(np.concatenate(pairs).mean())
+    ours, theirs = (
+        np.concatenate([account.after_lots for leg in legs for account in outcome.books_of(name, leg)])
+        for name in (ENSEMBLE, policy)
+    )
+    return metrics.position_agreement(ours, theirs).value or 0.0
 
 
 def _uneven_record(legs: Sequence[Leg]) -> list[str]:

@@ -76,7 +76,7 @@ def resume(path: Path, *, data_dir: Path | None = None, quiet: bool = False) -> 
 
     Raises:
         StoreError: nothing to resume, or the data or the configuration are not those of the run.
-        Others as `train`.
+        TidewalkError: others as `train`.
     """
     run = layout.open_run(path)
     layout.lock_run(run)

@@ -18,7 +18,8 @@ def plan(config: RunConfig, *, quiet: bool) -> Study:
     """Read the data of a configuration and plan its study for the device that it asks for.
 
     Raises:
-        As `read_markets` and `plan_study`; ConfigError where there is no such device.
+        ConfigError: there is no such device.
+        TidewalkError: others as `read_markets` and `plan_study`.
     """
     mesh.make_reproducible()
     mesh.choose_platform(config.output.device)

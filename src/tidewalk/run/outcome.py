@@ -16,12 +16,22 @@ from tidewalk.run.yardsticks import random_nets_usd, test_span, trade_baselines
 from tidewalk.stats import metrics
 from tidewalk.store.results import EQUITY, FILLS, MEMBERS, TRADES
 from tidewalk.trading import costs as cost_ops
-from tidewalk.trading.account import Book, Sessions, book, by_session, costs_usd, fees_usd, gross_usd, slippage_usd
+from tidewalk.trading.account import (
+    Book,
+    Sessions,
+    book,
+    by_session,
+    costs_usd,
+    fees_usd,
+    gross_usd,
+    net_usd,
+    slippage_usd,
+)
 from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import Tally
 from tidewalk.trading.ledger import Fills, Trades, fills, trades
 from tidewalk.trading.limits import Limits
-from tidewalk.trading.verify import forced, verify_book
+from tidewalk.trading.verify import Halts, forced, halts, verify_book
 from tidewalk.train.evaluate import path_rewards
 from tidewalk.train.oracle import hindsight
 from tidewalk.train.population import TrainState
@@ -59,6 +69,11 @@ class Outcome:
     def trades(self) -> list[Trades]:
         """The ensemble's round trips in each window."""
         return [trades(made, leg.costs) for made, leg in zip(self.fills, self.study.leg_by_window, strict=True)]
+
+    def halts(self, window: int) -> Halts:
+        """What account limits did to the ensemble in a window."""
+        market, account = self.study.leg_by_window[window].market, self.books[ENSEMBLE][window]
+        return halts(market, account, limits_of(self.study, window))
 
     def _fills(self, leg: Leg, window: int) -> Fills:
         account, limits = self.books[ENSEMBLE][window], limits_of(self.study, window)
@@ -249,7 +264,7 @@ def reconciled(outcome: Outcome) -> dict[str, float]:
     and as the rewards of the device (`rewards_usd`, float32).
     """
     cash = trips = sessions = 0.0
-    for leg, window in zip(outcome.study.leg_by_window, range(outcome.study.num_windows), strict=True):
+    for window, leg in enumerate(outcome.study.leg_by_window):
         made, closed = outcome.fills[window], outcome.trades[window]
         bought_ticks = int((made.lots * made.price_ticks).sum())
         cash -= bought_ticks * leg.costs.tick_value_usd + made.costs_usd.sum()
@@ -259,14 +274,9 @@ def reconciled(outcome: Outcome) -> dict[str, float]:
     return {name: float(amount) for name, amount in amounts.items()}
 
 
-def net_usd(costs: Costs, gross_ticks: Any, sides: Any, crossed_ticks: Any = 0.0, rolled: Any = 0) -> Any:
-    """Money of the parts of a tally: ticks less the costs of sides, of recorded half spreads and of rolled lots."""
-    return gross_usd(costs, gross_ticks) - costs_usd(costs, sides, crossed_ticks, rolled)
-
-
 def session_net_usd(leg: Leg, sessions: Sessions) -> np.ndarray:
     """Net P&L of each session of a symbol."""
-    return net_usd(leg.costs, sessions.gross_ticks, sessions.sides, sessions.crossed_ticks, sessions.rolled)
+    return np.asarray(net_usd(leg.costs, sessions.gross_ticks, sessions.sides, sessions.crossed_ticks, sessions.rolled))
 
 
 def money(costs: Costs, books: list[Book]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tidewalk.store import checkpoint, layout, results, trials
 from tidewalk.store.layout import RunFolder
 from tidewalk.store.reconcile import reconcile
 from tidewalk.store.summary import FIGURES, SUMMARY_SCHEMA, undefined_warning, write_summary
+from tidewalk.trading.account import net_usd
 from tidewalk.trading.env import Tally
 from tidewalk.train.population import TrainState
 
@@ -163,7 +164,7 @@ def _validation_usd(study: Study, metrics: dict[str, Any]) -> np.ndarray:
     parts = [field.name for field in dataclasses.fields(Tally) if field.name in metrics]
     columns = (np.asarray(metrics[name]).reshape(shape) for name in parts)
     rows = zip(study.leg_by_window, *columns, strict=True)
-    return np.concatenate([outcome.net_usd(leg.costs, **dict(zip(parts, row, strict=True))) for leg, *row in rows])
+    return np.concatenate([net_usd(leg.costs, **dict(zip(parts, row, strict=True))) for leg, *row in rows])
 
 
 def _by_member(study: Study, by_window: Sequence[float]) -> np.ndarray:
@@ -248,6 +249,7 @@ def _summary_head(run: RunFolder, study: Study, status: str) -> dict[str, Any]:
         "status": status,
         "model": study.config.model,
         "symbol": study.symbol,
+        "currency": study.currency,
         "device": mesh.describe(),
         "data_fingerprint": data_fingerprint(study),
         "bars": sum(leg.market.num_bars for leg in study.legs),
@@ -262,11 +264,28 @@ def _summary_head(run: RunFolder, study: Study, status: str) -> dict[str, Any]:
 
 def _record_trial(run: RunFolder, settled: outcome.Outcome) -> tuple[trials.Tried, trials.Common]:
     """Count this configuration in the ledger beside the run folders, and keep the trials on these data in the run."""
+    root = run.root.parent
+    # with the market, so that another roll table or feature code under the same name is another trial
+    trial, known = count_trial(root, settled, market_hash(settled.study))
+    trials.write_copy(run.trials, known.trials)
+    return known, trials.common_sessions(root, known.trials, trial.config_hash)
+
+
+def count_trial(root: Path, settled: outcome.Outcome, made_of: str) -> tuple[trials.Trial, trials.Tried]:
+    """Append what was evaluated to the ledger of `root`, with its session P&L.
+
+    Args:
+        root: folder of the run folders.
+        settled: the books.
+        made_of: SHA-256 of what the policies were made of beside the settings.
+
+    Returns:
+        The trial, and all that are known on these data.
+    """
     study, (days, pnl) = settled.study, figures.oos_pnl(settled, settled.study.legs)
     trial = trials.Trial(
         data_fingerprint=data_fingerprint(study),
-        # with the market, so that another roll table or feature code under the same name is another trial
-        config_hash=f"{config_hash(study.config)}-{market_hash(study)[:16]}",
+        config_hash=f"{config_hash(study.config)}-{made_of[:16]}",
         model=study.config.model,
         sharpe_per_session=stats.sharpe(pnl, 1.0).value,
         net_usd=float(pnl.sum()),
@@ -274,11 +293,8 @@ def _record_trial(run: RunFolder, settled: outcome.Outcome) -> tuple[trials.Trie
         when_iso=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         symbol=study.symbol,
     )
-    root = run.root.parent
     trials.record_trial(root, trial, days, pnl)
-    known = trials.tried(root, trial.data_fingerprint, study.symbol)
-    trials.write_copy(run.trials, known.trials)
-    return known, trials.common_sessions(root, known.trials, trial.config_hash)
+    return trial, trials.tried(root, trial.data_fingerprint, study.symbol, days)
 
 
 def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
@@ -330,9 +346,7 @@ def _from_metrics(run: RunFolder, engine: Engine) -> tuple[dict[str, Any], dict[
             )
     uploads = [line["uploaded_bytes"] for line in lines if line["epoch"] > 1]
     if not uploads:
-        undefined.append(
-            undefined_warning("transfers.bytes_h2d_per_epoch", "there is no epoch after the first")
-        )
+        undefined.append(undefined_warning("transfers.bytes_h2d_per_epoch", "there is no epoch after the first"))
     transfers = {
         "uploads": engine.uploads.count,
         "bytes_market": engine.uploads.nbytes,

@@ -1,11 +1,11 @@
 """What a study is measured by on its test months: baselines and random policies, under its own costs and rules."""
 
-import jax
 import numpy as np
 
 from tidewalk.run.engine import Stage
 from tidewalk.run.study import Study
-from tidewalk.trading.account import Book, costs_usd, gross_usd
+from tidewalk.trading.account import Book, net_usd
+from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import Tally
 from tidewalk.train import random_timing
 from tidewalk.train.baselines import baseline_paths
@@ -63,11 +63,9 @@ def random_nets_usd(engine: Stage, books: list[Book], positions: np.ndarray) -> 
         shifts,
         compose=study.program.compose,
     )
-    return np.array([_net_usd(study, window, done) for window in range(study.num_windows)])
+    return np.array([_net_usd(leg.costs, done, window) for window, leg in enumerate(legs)])
 
 
-def _net_usd(study: Study, window: int, done: Tally) -> np.ndarray:
-    costs, own = study.leg_by_window[window].costs, jax.tree.map(lambda leaf: leaf[window], done)
-    crossed = 0.0 if own.crossed_ticks is None else own.crossed_ticks
-    rolled = 0 if own.rolled is None else own.rolled
-    return np.asarray(gross_usd(costs, own.gross_ticks) - costs_usd(costs, own.sides, crossed, rolled))
+def _net_usd(costs: Costs, done: Tally, window: int) -> np.ndarray:
+    counted = {name: part[window] for name, part in vars(done).items() if part is not None}
+    return np.asarray(net_usd(costs, **counted))

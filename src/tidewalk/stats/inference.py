@@ -16,7 +16,16 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from tidewalk.core.errors import DataError
-from tidewalk.stats.metrics import Figure, Record, checked_record, defined, has_variance, sharpe, undefined
+from tidewalk.stats.metrics import (
+    Figure,
+    Record,
+    autocorrelation,
+    checked_record,
+    defined,
+    has_variance,
+    sharpe,
+    undefined,
+)
 
 GATE = 0.95
 DSR_VARIANT = "2014"
@@ -244,31 +253,47 @@ def lo_eta(q: int, autocorrelations: Record) -> float:
     return float(q / np.sqrt(q + 2.0 * ((q - lags) * rho).sum()))
 
 
-def _session_ratio(pnl: Record, capital_usd: float | None) -> tuple[Figure, tuple[int, float, float]]:
+def sharpe_of_ar1(pnl: Record, periods_per_year: float) -> Figure:
+    """Sharpe ratio per year of an autocorrelated record: `lo_eta` of an AR(1) in place of the root of the periods.
+
+    Returns:
+        Undefined where the autocorrelation of lag 1 can not be told from none at 1 % (two-sided), or where the ratio
+        is: the root rule stands.
+    """
+    ratio, rho = sharpe(pnl, 1.0), autocorrelation(pnl).value
+    if ratio.value is None or rho is None:
+        return ratio
+    if abs(rho) * math.sqrt(len(pnl)) <= ndtri(0.995):
+        return undefined(f"the autocorrelation of {rho:+.2f} is not distinguishable from 0")
+    periods = max(1, round(periods_per_year))
+    return defined(ratio.value * lo_eta(periods, rho ** np.arange(1.0, periods)))
+
+
+def _session_ratio(pnl: Record) -> tuple[Figure, tuple[int, float, float]]:
     """Sharpe ratio per session, and length, skewness and kurtosis where that is defined."""
-    ratio = sharpe(pnl, 1.0, capital_usd=capital_usd)
+    ratio = sharpe(pnl, 1.0)
     return ratio, (0, 0.0, 0.0) if ratio.value is None else (len(pnl), *skew_kurt(pnl))
 
 
-def session_sharpe_se(pnl: Record, capital_usd: float | None = None) -> Figure:
+def session_sharpe_se(pnl: Record) -> Figure:
     """Standard error of the Sharpe ratio *per session* of a P&L record; undefined where that ratio is."""
-    ratio, moments = _session_ratio(pnl, capital_usd)
+    ratio, moments = _session_ratio(pnl)
     return ratio if ratio.value is None else sharpe_se(ratio.value, *moments)
 
 
-def session_psr(pnl: Record, sr_star: float = 0.0, capital_usd: float | None = None) -> Figure:
+def session_psr(pnl: Record, sr_star: float = 0.0) -> Figure:
     """PSR of a session P&L record against `sr_star` per session; undefined where the Sharpe ratio is."""
-    ratio, moments = _session_ratio(pnl, capital_usd)
+    ratio, moments = _session_ratio(pnl)
     return ratio if ratio.value is None else psr(ratio.value, *moments, sr_star)
 
 
-def session_min_trl(pnl: Record, sr_star: float = 0.0, capital_usd: float | None = None) -> Figure:
+def session_min_trl(pnl: Record, sr_star: float = 0.0) -> Figure:
     """Sessions after which the ratio of this record would exceed `sr_star` at 95 %, were it to persist."""
-    ratio, (_, skew, kurt) = _session_ratio(pnl, capital_usd)
+    ratio, (_, skew, kurt) = _session_ratio(pnl)
     return ratio if ratio.value is None else min_trl(ratio.value, skew, kurt, sr_star)
 
 
-def session_dsr(pnl: Record, n_trials: int, sd_trials: float | None, capital_usd: float | None = None) -> Figure:
+def session_dsr(pnl: Record, n_trials: int, sd_trials: float | None) -> Figure:
     """DSR of a session P&L record; `n_trials` and `sd_trials` (per session) as the ledger of trials counts them."""
-    ratio, moments = _session_ratio(pnl, capital_usd)
+    ratio, moments = _session_ratio(pnl)
     return ratio if ratio.value is None else dsr(ratio.value, *moments, n_trials, sd_trials)

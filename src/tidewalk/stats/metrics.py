@@ -90,17 +90,7 @@ def ruin_session(pnl: Record, capital_usd: float) -> int | None:
     return int(ruined[0]) if ruined.size else None
 
 
-def _no_ratio(record: NDArray[np.float64], capital_usd: float | None) -> str | None:
-    """Why the record has no ratio of reward to risk; None when it has."""
-    if record.size < MIN_SESSIONS_FOR_SHARPE:
-        return f"fewer than {MIN_SESSIONS_FOR_SHARPE} sessions"
-    lost = None if capital_usd is None else ruin_session(record, capital_usd)
-    return None if lost is None else f"the capital was lost in session {lost + 1} of {record.size}"
-
-
-def sharpe(
-    pnl: Record, periods_per_year: float, *, hurdle_per_year: float = 0.0, capital_usd: float | None = None
-) -> Figure:
+def sharpe(pnl: Record, periods_per_year: float, *, hurdle_per_year: float = 0.0) -> Figure:
     """Sharpe ratio of the record: mean over standard deviation (ddof 1), times the root of `periods_per_year`.
 
     The root rule holds for records without autocorrelation; `inference.lo_eta` gives the factor for others.
@@ -109,14 +99,13 @@ def sharpe(
         pnl: P&L of each session in USD, shape [n]; any other unit will do, the ratio has none.
         periods_per_year: sessions in a year; 1 gives the ratio per session.
         hurdle_per_year: amount per *year* taken off first, in the unit of `pnl`.
-        capital_usd: what the account started with, in the unit of `pnl`; a record that lost it all has no ratio.
 
     Returns:
-        Undefined for fewer than 3 sessions, without variance, or after ruin.
+        Undefined for fewer than 3 sessions, or without variance.
     """
     record = checked_record(pnl)
-    if reason := _no_ratio(record, capital_usd):
-        return undefined(reason)
+    if record.size < MIN_SESSIONS_FOR_SHARPE:
+        return undefined(f"fewer than {MIN_SESSIONS_FOR_SHARPE} sessions")
     if not has_variance(record):
         return undefined("no variance")
     excess = record.mean() - hurdle_per_year / periods_per_year
@@ -217,11 +206,11 @@ def downside_deviation(pnl: Record, target_usd: float = 0.0) -> Figure:
     return defined(math.sqrt(np.square(np.minimum(record - target_usd, 0.0)).mean()))
 
 
-def sortino(pnl: Record, periods_per_year: float, capital_usd: float | None = None) -> Figure:
-    """Mean over downside deviation below 0, times the root of `periods_per_year`; undefined after ruin."""
+def sortino(pnl: Record, periods_per_year: float) -> Figure:
+    """Mean over downside deviation below 0, times the root of `periods_per_year`."""
     record = checked_record(pnl)
-    if reason := _no_ratio(record, capital_usd):
-        return undefined(reason)
+    if record.size < MIN_SESSIONS_FOR_SHARPE:
+        return undefined(f"fewer than {MIN_SESSIONS_FOR_SHARPE} sessions")
     downside_usd = downside_deviation(record).value
     if not downside_usd:
         return undefined("no losing session")
@@ -242,25 +231,13 @@ def expected_shortfall(pnl: Record, tail_frac: float = 0.05) -> Figure:
     return defined(-record[:in_tail].mean())
 
 
-def calmar(pnl: Record, periods_per_year: float, capital_usd: float | None = None) -> Figure:
-    """Net P&L per year over the maximum drawdown; undefined after ruin."""
+def calmar(pnl: Record, periods_per_year: float) -> Figure:
+    """Net P&L per year over the maximum drawdown."""
     record = checked_record(pnl)
-    if capital_usd is not None and (reason := _no_ratio(record, capital_usd)):
-        return undefined(reason)
     drawdown_usd = max_drawdown(record)
     if drawdown_usd <= 0:
         return undefined("no drawdown")
     return defined(record.mean() * periods_per_year / drawdown_usd)
-
-
-def turnover(lots_traded: Record) -> Figure:
-    """Lots traded per session, a buy and a sell of one lot counting as two.
-
-    Args:
-        lots_traded: lots bought plus lots sold in each session, shape [n].
-    """
-    lots = checked_record(lots_traded, "lots traded")
-    return defined(lots.mean()) if lots.size else undefined("no sessions")
 
 
 def exposure(positions: Record) -> Figure:
@@ -283,11 +260,6 @@ def position_agreement(positions: Record, others: Record) -> Figure:
     if ours.size != theirs.size:
         raise DataError(f"positions: {ours.size} bars against {theirs.size}; both policies need the same bars")
     return defined(np.count_nonzero(ours == theirs) / ours.size) if ours.size else undefined("no bars")
-
-
-def cost_share(gross_usd: float, costs_usd: float) -> Figure:
-    """Part of the gross profit that costs take; above 1 they take more than there was."""
-    return defined(costs_usd / gross_usd) if gross_usd > 0 else undefined("no gross profit")
 
 
 def captured_frac(net_usd: float, oracle_net_usd: float) -> Figure:

@@ -114,6 +114,18 @@ def effective_trials(returns: NDArray[Any]) -> Figure:
     return defined(math.exp(-xlogy(shares, shares).sum()))
 
 
+def distinct(matrix: Matrix, metric: Metric = "sharpe") -> Matrix:
+    """The configurations that can be ranked: those with variance, copies once, shape `[T, n]`.
+
+    A record that never moves has no figure to rank, and a copy ties with its original in every half: two of them would
+    stand at the middle of each other and show a PBO of 1 for nothing. A multiple of a record has its Sharpe ratio.
+    """
+    moving = matrix[:, varies(matrix)]
+    size = np.abs(moving).sum(axis=0) if metric == "sharpe" else np.abs(moving).sum()
+    first = np.unique(np.round(moving / size * len(matrix), 9), axis=1, return_index=True)[1]
+    return moving[:, np.sort(first)]
+
+
 @dataclass(frozen=True)
 class _Cut:
     """Sums over each block of sessions, from which the figures of every half follow.
@@ -194,6 +206,7 @@ def pbo(returns: NDArray[Any], blocks: int | None = None, metric: Metric = "shar
     The null band comes from the records themselves: centred, and every session's row multiplied by a random sign, which
     leaves no skill, keeps how alike the configurations are and how wild the sessions, and drops autocorrelation. On
     independent noise (500 sessions, 50 configurations, 8 blocks) it is about 0.2 to 0.8: one PBO of 0.2 proves nothing.
+    Records without variance, and copies of others, take no part.
 
     Args:
         returns: records `[T, N]`, sessions by configurations; transposed ones give another number without complaint.
@@ -202,16 +215,18 @@ def pbo(returns: NDArray[Any], blocks: int | None = None, metric: Metric = "shar
         seed: of the null band.
 
     Returns:
-        Undefined with a single configuration, or too few sessions for 4 blocks.
+        Undefined with fewer than two configurations that differ, too few sessions for 4 blocks, or, where the blocks
+        are not given, so few of both that the null band begins at 0: then no value could be told from noise.
 
     Raises:
         DataError: the number of blocks is odd, not within 2 to 16, or leaves fewer than 2 sessions in a block.
     """
-    matrix = checked_matrix(returns)
+    given = checked_matrix(returns)
+    matrix = distinct(given, metric)
     sessions, count = matrix.shape
     pieces = default_blocks(sessions) if blocks is None else blocks
-    if count < 2:
-        return Pbo(undefined("a single configuration: nothing was selected"), np.empty(0))
+    if reason := _nothing_ranked(given, count):
+        return Pbo(undefined(reason), np.empty(0))
     if blocks is None and pieces < MIN_BLOCKS:
         return Pbo(undefined(f"{sessions} sessions, {MIN_BLOCKS * MIN_SESSIONS_PER_BLOCK} needed"), np.empty(0))
     if pieces % 2 or not 2 <= pieces <= MAX_BLOCKS or sessions < 2 * pieces:
@@ -228,7 +243,21 @@ def pbo(returns: NDArray[Any], blocks: int | None = None, metric: Metric = "shar
     spread = float(np.square(own - own.mean()).sum())
     slope = float(((own - own.mean()) * (out - out.mean())).sum() / spread) if spread > 0 else None
     band = _null_band(centred, edges, cut, seed)
+    if blocks is None and band[0] <= 0.0:
+        reason = f"{count} configurations over {sessions} sessions are too few: noise gives 0.00 to {band[1]:.2f}"
+        return Pbo(undefined(reason), lambdas)
     return Pbo(defined((lambdas <= 0.0).mean()), lambdas, band, slope, float((out < 0).mean()), pieces)
+
+
+def _nothing_ranked(given: Matrix, count: int) -> str | None:
+    """Why there is nothing to rank with so many distinct configurations; None where there is."""
+    if given.shape[1] == 1:
+        return "a single configuration: nothing was selected"
+    if count == 0:
+        return f"none of {given.shape[1]} configurations has variance"
+    if count == 1:
+        return f"only 1 of {given.shape[1]} configurations can be ranked: the others copy it or have no variance"
+    return None
 
 
 def spa(returns: NDArray[Any], benchmark: Record, *, draws: int = SPA_DRAWS, seed: int = 0) -> Spa:
@@ -244,8 +273,8 @@ def spa(returns: NDArray[Any], benchmark: Record, *, draws: int = SPA_DRAWS, see
         seed: of the resampling.
 
     Returns:
-        Undefined under 40 sessions, or when every configuration is the benchmark. Configurations that differ from it
-        by a constant or not at all take no part.
+        Undefined under 40 sessions, when every configuration is the benchmark, or where arch is not installed.
+        Configurations that differ from the benchmark by a constant or not at all take no part.
 
     Raises:
         DataError: the benchmark has another number of sessions.
@@ -264,7 +293,10 @@ def spa(returns: NDArray[Any], benchmark: Record, *, draws: int = SPA_DRAWS, see
     # In the unit of one session's usual difference, so that nothing depends on the size of the account.
     losses = -differences[:, apart] / np.abs(differences[:, apart]).mean()
     none = np.zeros(base.size)
-    test, stepwise = _arch()
+    try:
+        test, stepwise = _arch()
+    except ImportError as error:  # of a finished study, one figure may be missing, not all
+        return Spa(None, None, None, reason=f"the package arch cannot be loaded ({error})")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of arch's own; what is undefined was sorted out above
         result = test(none, losses, block_size=block, reps=draws, seed=np.random.default_rng(seed))

@@ -1,10 +1,24 @@
-"""Checks of JSON records: exact keys, and every null explained."""
+"""Checks of what is stored: exact keys, every null explained, money that adds up."""
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, cast, overload
+
+import polars as pl
 
 from tidewalk.core.errors import StoreError, did_you_mean
+
+TOLERANCE_USD = 0.005
+"""Differences below this are rounding of sums in float64, not money."""
+
+
+@overload
+def differs(left_usd: float, right_usd: float) -> bool: ...
+@overload
+def differs(left_usd: pl.Expr, right_usd: pl.Expr) -> pl.Expr: ...
+def differs(left_usd: Any, right_usd: Any) -> Any:
+    """Whether two amounts of money, or the columns of two, differ by more than rounding."""
+    return abs(left_usd - right_usd) > TOLERANCE_USD + 1e-9 * abs(right_usd)
 
 
 def check_keys(where: str, value: Any, keys: tuple[str, ...], *, noun: str = "key", or_more: bool = False) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 
 from tidewalk.core.errors import BooksError, listed
+from tidewalk.store.checks import differs
 from tidewalk.store.layout import RunFolder, read_manifest
 from tidewalk.store.results import portfolio, read_equity, read_fills, read_members, read_trades
-from tidewalk.store.summary import differs, read_summary
+from tidewalk.store.summary import read_summary
 
 Amounts = Mapping[Any, float]
 _MONEY = ("net_usd", "gross_usd", "costs_usd", "trades")

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from tidewalk.core.errors import StoreError
-from tidewalk.store.checks import check_keys, check_nested
+from tidewalk.store.checks import check_keys, check_nested, differs
 from tidewalk.store.layout import (
     JsonLines,
     RunFolder,
@@ -24,7 +24,7 @@ from tidewalk.store.layout import (
     write_json_atomic,
     write_text_atomic,
 )
-from tidewalk.store.tables import Table, check_rows, differs, read_table, write_table
+from tidewalk.store.tables import Table, check_rows, read_table, write_table
 
 MEMBER_STATUSES = ("ok", "diverged")
 REASONS = (
@@ -238,6 +238,13 @@ def read_cost_surface(run: RunFolder) -> pl.DataFrame:
     return read_table(run, run.cost_surface, COST_SURFACE)
 
 
+def ensemble_surface(surface: pl.DataFrame) -> pl.DataFrame:
+    """Sums of the ensemble over the windows: one row per symbol, commission, slippage and delay, in that order."""
+    points = ("symbol", "commission_usd", "slippage_ticks", "delay_bars")
+    own = surface.filter(pl.col("policy") == "ensemble").group_by(points, maintain_order=True)
+    return own.agg(pl.col("gross_usd", "costs_usd", "net_usd", "sides").sum()).sort(points)
+
+
 def append_metrics(run: RunFolder, record: Mapping[str, object], *, durable: bool = False) -> None:
     """Adds the line of one epoch to metrics.jsonl; `durable` waits for the disk, for this line and all before it."""
     check_nested(run.metrics.name, record, METRIC_KEYS)
@@ -291,12 +298,20 @@ def read_windows(run: RunFolder) -> dict[str, Any]:
 
 
 def verify_results(run: RunFolder) -> list[str]:
-    """One sentence for every result file that is missing or differs from the manifest; empty when all is well."""
-    problems: list[str] = []
-    for name, known in read_manifest(run).get("files", {}).items():
+    """A sentence for every result file that is missing, is not what the manifest says, or is not in it at all."""
+    manifest, problems = read_manifest(run), list[str]()
+    files = manifest.get("files", {})
+    if not isinstance(files, dict) or not all(isinstance(known, dict) for known in files.values()):
+        return [f"{run.manifest}: its 'files' are no table of sizes and SHA-256"]
+    for name, known in files.items():
         path = run.root / name
         if not path.is_file():
             problems.append(f"{path}: missing, though the manifest lists it")
-        elif path.stat().st_size != known["bytes"] or sha256_file(path) != known["sha256"]:
+        elif path.stat().st_size != known.get("bytes") or sha256_file(path) != known.get("sha256"):
             problems.append(f"{path}: not what the run wrote (size or SHA-256 differ from the manifest)")
+    if manifest.get("status") == "complete":
+        tables = (run.equity, run.fills, run.trades, run.members, run.cost_surface)
+        needed = (run.config, run.windows, run.summary, *tables, *sorted(run.policies.glob("*.safetensors")))
+        unlisted = [path for path in needed if path.relative_to(run.root).as_posix() not in files]
+        problems += [f"{path}: not in the list of files of the manifest" for path in unlisted]
     return problems

@@ -1,19 +1,20 @@
 """summary.json: the headline of a run, machine readable, a stable contract by `schema`; checked when written and read.
 
-Money is USD, costs positive, so that net = gross - costs and costs = fees + slippage. A figure that is undefined is
-null, and a warning says why; NaN and infinity stand nowhere. docs/reference.md says what each key means.
+Money is in the contract's currency, costs positive, so that net = gross - costs and costs = fees + slippage. A figure
+that is undefined is null, and a warning says why; NaN and infinity stand nowhere. docs/reference.md says what each
+key means.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from tidewalk.core.errors import StoreError
-from tidewalk.store.checks import check_keys, check_nested, is_named, null_paths
+from tidewalk.store.checks import check_keys, check_nested, differs, is_named, null_paths
 from tidewalk.store.layout import STATUSES, RunFolder, plain_json, read_object, write_json_atomic
 
 SUMMARY_SCHEMA = 2
-# Differences below this are rounding of sums in float64, not money.
-TOLERANCE_USD = 0.005
+# From here on one digit would be rounded to 100.0 %, which is said of nothing but all bars.
+ALMOST_ALL = 0.9995
 
 BASELINE_WORDS = {
     "flat": "staying flat",
@@ -26,15 +27,16 @@ BASELINE_WORDS = {
 }
 """The baselines, and what a sentence calls them."""
 OF_ALL_TRIALS = (
-    *("dsr", "dsr_variant", "sidak_p", "min_btl_years", "trials", "effective_trials", "verdict", "verdict_rule"),
+    *("dsr", "dsr_variant", "sidak_p", "min_btl_years", "trials", "effective_trials", "verdict"),
+    *("verdict_failed", "verdict_rule"),
 )
 """Keys of `oos` of the study as a whole: to pick one of its symbols after the fact is a trial no ledger counted."""
 
 SUMMARY_KEYS: dict[str, tuple[str, ...]] = {
     "summary": (
-        *("schema", "run", "status", "model", "symbol", "device", "data_fingerprint", "bars", "contracts", "rolls"),
-        *("windows", "seeds", "members", "epochs", "transfers", "phases_ms", "compile_ms", "oos", "baselines"),
-        *("oracle", "over_seeds", "overfitting", "cost_surface", "reconciled"),
+        *("schema", "run", "status", "model", "symbol", "currency", "device", "data_fingerprint", "bars"),
+        *("contracts", "rolls", "windows", "seeds", "members", "epochs", "transfers", "phases_ms", "compile_ms"),
+        *("oos", "baselines", "oracle", "over_seeds", "overfitting", "cost_surface", "reconciled"),
         *("per_symbol", "per_window", "warnings"),
     ),
     "transfers": ("uploads", "bytes_market", "bytes_h2d_per_epoch"),
@@ -77,14 +79,13 @@ FIGURES = (
 """Parts that a run has once it is complete, null before."""
 
 
+IS_UNDEFINED = " is undefined: "
+"""What the warnings that explain a null of the summary have in common."""
+
+
 def undefined_warning(path: str, reason: str) -> str:
     """The warning that explains a null of the summary, as `validate_summary` looks for it."""
-    return f"{path} is undefined: {reason}"
-
-
-def differs(left_usd: float, right_usd: float) -> bool:
-    """Whether two amounts of money differ by more than rounding."""
-    return abs(left_usd - right_usd) > TOLERANCE_USD + 1e-9 * abs(right_usd)
+    return f"{path}{IS_UNDEFINED}{reason}"
 
 
 def _check_money(where: str, row: Mapping[str, Any]) -> None:
@@ -172,7 +173,8 @@ def twin_sentences(baselines: Mapping[str, Any]) -> list[str]:
             for name in baselines["equals"]
         ]
     share, name = baselines["nearest_agreement"], BASELINE_WORDS[baselines["nearest"]]
-    return [f"The nearest baseline is {name}: the same position on {100 * share:.1f} % of bars."]
+    percent = f"{100 * share:.1f}" if share < ALMOST_ALL else "over 99.9"
+    return [f"The nearest baseline is {name}: the same position on {percent} % of bars."]
 
 
 def min_btl_sentence(oos: Mapping[str, Any]) -> str:

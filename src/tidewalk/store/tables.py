@@ -17,7 +17,6 @@ import polars as pl
 from tidewalk.core.errors import StoreError
 from tidewalk.store.checks import check_keys
 from tidewalk.store.layout import RunFolder, read_bytes, read_manifest, write_bytes_atomic
-from tidewalk.store.summary import TOLERANCE_USD
 
 _FORMULA_STARTS = tuple("=+-@|%\t\r\n")
 """What a spreadsheet may take for the start of a formula or of a command."""
@@ -42,11 +41,6 @@ def check_rows(path: Path, frame: pl.DataFrame, is_bad: pl.Expr, problem: str) -
         raise StoreError(
             f"{path}: {problem}; {bad.height} of {frame.height} rows, the first is {bad.row(0, named=True)}."
         )
-
-
-def differs(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """Whether two amounts of money differ by more than rounding."""
-    return (left - right).abs() > TOLERANCE_USD + 1e-9 * right.abs()
 
 
 def checked(path: Path, frame: pl.DataFrame, table: Table) -> pl.DataFrame:

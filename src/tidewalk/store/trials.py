@@ -2,6 +2,7 @@
 
 How many trials were made decides what a good result is worth (`stats.inference.dsr`). Averaging over seeds adds no
 trial; another root seed does, because the best of several could be shown, and so does everything else that was chosen.
+Data that share sessions share luck, so trials on other bars of the symbol over some of the same sessions count too.
 
 The ledger `trials.jsonl` lies beside the run folders, and each run folder keeps a copy of the lines on its data, so
 that a ledger that was deleted is still counted from the runs. The session P&L of a trial lies in a file of its own,
@@ -59,11 +60,19 @@ class Ledger:
 
     trials: tuple[Trial, ...]
     warnings: tuple[str, ...]
+    files: frozenset[str | None] = frozenset()
+    """Names of the session files of all lines, those of earlier figures of a configuration among them."""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """The trials on some data, how many more there are on other data of the symbol, and warnings."""
+    """What was tried on some data.
+
+    Attributes:
+        trials: configurations evaluated on the data, or on other data of the symbol over some of the same sessions.
+        elsewhere: further ones on other sessions of the symbol.
+        warnings: lines that could not be read, and what was counted from elsewhere.
+    """
 
     trials: tuple[Trial, ...]
     elsewhere: int
@@ -158,6 +167,7 @@ def read_ledger(ledger: Path) -> Ledger:
     """
     lines = read_jsonl(ledger)
     latest: dict[tuple[str, str], Trial] = {}
+    files: set[str | None] = set()
     warnings = list(lines.warnings)
     for record in lines.records:
         trial = _as_trial(record)
@@ -165,7 +175,8 @@ def read_ledger(ledger: Path) -> Ledger:
             warnings.append(f"{ledger}: a line is not a trial and was left out ({', '.join(record)})")
         else:
             latest[trial.data_fingerprint, trial.config_hash] = trial
-    return Ledger(tuple(latest.values()), tuple(warnings))
+            files.add(trial.pnl_sha256)
+    return Ledger(tuple(latest.values()), tuple(warnings), frozenset(files))
 
 
 def write_copy(path: Path, trials: Sequence[Trial]) -> None:
@@ -174,27 +185,54 @@ def write_copy(path: Path, trials: Sequence[Trial]) -> None:
     write_bytes_atomic(path, "".join(f"{line}\n" for line in lines).encode())
 
 
-def tried(root: Path, fingerprint: str, symbol: str) -> Tried:
-    """All trials ever made on the data with this fingerprint, from the ledger of `root` and the copies in its runs.
+def tried(root: Path, fingerprint: str, symbol: str, trade_days: NDArray[Any]) -> Tried:
+    """All trials ever made on these data, from the ledger of `root` and the copies in its runs.
+
+    Data that share sessions share luck: one bar more, five-minute bars in place of minutes, or another download start
+    no new count. So trials on other data of the symbol count too where their sessions meet these, or cannot be read
+    any more; settings that were tried on both count once.
 
     Args:
         root: folder of the run folders.
         fingerprint: of the data.
-        symbol: of the study; trials on other data of it are counted apart, because data that share months share luck.
+        symbol: of the study.
+        trade_days: its out-of-sample sessions, as for `record_trial`.
     """
+    days = pl.Series(np.asarray(trade_days, "datetime64[D]"), dtype=pl.Date)
     books = [read_ledger(root / LEDGER), *(_read_copy(path) for path in sorted(root.glob(f"*/{LEDGER}")))]
     found: dict[tuple[str, str], Trial] = {}
     for trial in (trial for book in books for trial in book.trials):
         found.setdefault((trial.data_fingerprint, trial.config_hash), trial)
     own = tuple(trial for trial in found.values() if trial.data_fingerprint == fingerprint)
-    elsewhere = sum(trial.symbol == symbol and trial.data_fingerprint != fingerprint for trial in found.values())
+    others = [t for t in found.values() if t.symbol == symbol and t.data_fingerprint != fingerprint]
+    known = {_settings(trial) for trial in own}
+    shared = {_settings(t): t for t in others if _settings(t) not in known and _may_share(root, t, days)}
+    elsewhere = len({_settings(trial) for trial in others} - known - set(shared))
     warnings = [text for book in books for text in book.warnings]
-    if elsewhere:
+    files = {path.stem for path in (root / SESSIONS / fingerprint).glob("*.parquet")}
+    lost = files.difference(*(book.files for book in books))
+    if lost:
         warnings.append(
-            f"trials: N counts {len(own)} on these data; {elsewhere} further trials on other data of {symbol} are not "
-            "counted, although data of the same months share their luck."
+            f"trials: the sessions of {len(lost)} trial(s) on these data are in {root / SESSIONS}, but no ledger has "
+            "their lines: these were deleted, or a run died writing one. They are not counted in N."
         )
-    return Tried(own, elsewhere, tuple(warnings))
+    if shared or elsewhere:
+        warnings.append(
+            f"trials: N counts {len(own)} on these bars and {len(shared)} on other bars of {symbol} over some of the "
+            f"same sessions; {elsewhere or 'no'} further ones on other sessions of it are not counted."
+        )
+    return Tried((*own, *shared.values()), elsewhere, tuple(warnings))
+
+
+def _settings(trial: Trial) -> str:
+    """Hash of the settings alone: what follows in the config hash is of the market that they were tried on."""
+    return trial.config_hash.partition("-")[0]
+
+
+def _may_share(root: Path, trial: Trial, days: pl.Series) -> bool:
+    """Whether a trial was evaluated on any of these days; where its sessions cannot be read, it may have been."""
+    sessions = _read_sessions(root, trial)
+    return isinstance(sessions, str) or _covered(sessions, days) > 0.0
 
 
 def _read_copy(path: Path) -> Ledger:
@@ -256,9 +294,11 @@ def _read_sessions(root: Path, trial: Trial) -> pl.DataFrame | str:
         path = _sessions_file(root, trial)
         if not path.exists():
             return "have lost the file of their sessions"
-        return read_parquet(path, _TABLE, trial.pnl_sha256).sort("trade_date")
+        frame = read_parquet(path, _TABLE, trial.pnl_sha256).sort("trade_date")
     except StoreError:
         return "have a damaged file of their sessions"
+    adds_up = frame.height == trial.sessions and math.isclose(frame["net_usd"].sum(), trial.net_usd, abs_tol=0.005)
+    return frame if adds_up else "have sessions that do not add up to their line"
 
 
 def deflation_inputs(trials: Sequence[Trial]) -> tuple[int, float | None]:

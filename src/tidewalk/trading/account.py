@@ -113,3 +113,10 @@ def slippage_usd(costs: Costs, traded: Count, crossed_ticks: Amount = 0.0) -> np
 def costs_usd(costs: Costs, traded: Count, crossed_ticks: Amount = 0.0, rolled: Count = 0) -> np.ndarray | np.float64:
     """Fees and slippage together."""
     return fees_usd(costs, traded, rolled) + slippage_usd(costs, traded, crossed_ticks)
+
+
+def net_usd(
+    costs: Costs, gross_ticks: Count, sides: Count, crossed_ticks: Amount = 0.0, rolled: Count = 0
+) -> np.ndarray | np.float64:
+    """What is left of ticks after the costs of sides, of recorded half spreads and of rolled lots."""
+    return gross_usd(costs, gross_ticks) - costs_usd(costs, sides, crossed_ticks, rolled)

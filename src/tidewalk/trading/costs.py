@@ -115,7 +115,7 @@ def sides(before_lots: Lots, after_lots: Lots, is_roll: Lots) -> Lots:
         before_lots: signed position before the fill.
         after_lots: signed position after it.
         is_roll: 1 where the fill changes the contract, else 0. Then all of the old position is closed and all of the
-        new one opened.
+            new one opened.
     """
     change = abs(after_lots - before_lots)  # type: ignore[operator, arg-type]
     turned_over = abs(before_lots) + abs(after_lots)  # type: ignore[arg-type]

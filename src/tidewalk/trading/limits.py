@@ -31,7 +31,8 @@ class LimitConfig:
     """What an account may lose. Without any of these an account is neither counted nor ended."""
 
     capital_usd: float | None = None
-    """Money in the account at the start of each window; with nothing left it is ruined, and trades no more."""
+    """Money in the account of each symbol at the start of each window; with nothing left it is ruined, and trades no
+    more."""
     daily_loss_usd: float | None = None
     """Net loss of a session at which the position is closed and nothing is held until the next session."""
     trailing_drawdown_usd: float | None = None

@@ -23,6 +23,10 @@ class Halts:
     """Net result since the start after each row, in milliticks, int64."""
     reason: np.ndarray
     """"ruin", "drawdown", "daily-loss", or "" where the row is free."""
+    over: tuple[int, str] | None = None
+    """Row whose mark ended the account for the rest of the range, and why; None where nothing did."""
+    lost_all: bool = False
+    """Whether the capital was ever gone, also by the cost of the fill that a drawdown forced."""
 
 
 def halts(market: MarketData, account: Book, limits: Limits | None) -> Halts:
@@ -49,11 +53,13 @@ def halts(market: MarketData, account: Book, limits: Limits | None) -> Halts:
     if limits.drawdown is not None:
         peak = np.maximum.accumulate(np.maximum(equity, 0))
         ends.append((peak - equity >= int(limits.drawdown), "drawdown"))
-    over = [(int(np.argmax(is_hit)), why) for is_hit, why in ends if is_hit.any()]
-    if over:
-        row, why = min(over, key=lambda end: end[0])
-        reason[row + 1 :] = why
-    return Halts(equity, reason)
+    lost_all = any(why == "ruin" and is_hit.any() for is_hit, why in ends)
+    hits = [(int(np.argmax(is_hit)), why) for is_hit, why in ends if is_hit.any()]
+    if not hits:
+        return Halts(equity, reason)
+    row, why = min(hits, key=lambda hit: hit[0])
+    reason[row + 1 :] = why
+    return Halts(equity, reason, over=(row, why), lost_all=lost_all)
 
 
 def net_milliticks(market: MarketData, account: Book, limits: Limits) -> np.ndarray:

@@ -14,6 +14,7 @@ from tidewalk.trading import env as env_ops
 from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import Step, Tally
 from tidewalk.trading.limits import Limits
+from tidewalk.train.passes import step_at
 from tidewalk.train.population import Best, Members, Program, window_of
 from tidewalk.train.rollout import ensemble_table, member_table, rollout
 
@@ -116,10 +117,7 @@ def _along(
     bar = jnp.where(inside, bar, decisions[0])
     after = positions.astype(jnp.int32)
     before = jnp.concatenate([jnp.full(1, program.env.flat, jnp.int32), after[:-1]])
-    taken = env_ops.step(
-        program.env, market.move_ticks[bar], market.flags[bar], before, after, env_ops.half_spread(market, bar)
-    )
-    return bar, inside, taken
+    return bar, inside, step_at(program.env, market, bar, before, after)
 
 
 def _session_sharpe(

@@ -14,7 +14,7 @@ import numpy as np
 
 from tidewalk.core.arrays import Array, HostOrDevice, Int8, Int32
 from tidewalk.market.device import CLOSING, ROLL, Market, MarketData
-from tidewalk.trading.account import Book, costs_usd, gross_usd, half_spreads
+from tidewalk.trading.account import Book, half_spreads, net_usd
 from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import EnvConfig, Tally
 from tidewalk.trading.limits import Limits
@@ -98,8 +98,7 @@ def nets_usd(market: MarketData, env: EnvConfig, account: Book, costs: Costs, sh
         (exits * enters_flat, np.abs(before)),
     )
     crossed_ticks = sum(_rotated_sums(fixed, moved) for fixed, moved in parts) if half.any() else np.zeros(len(rows))
-    nets = gross_usd(costs, gross_ticks) - costs_usd(costs, sides, np.round(crossed_ticks, 6), rolled)
-    return np.asarray(nets)[shifts]
+    return np.asarray(net_usd(costs, gross_ticks, sides, np.round(crossed_ticks, 6), rolled))[shifts]
 
 
 def _whole(fixed: np.ndarray, moved: np.ndarray) -> np.ndarray:

@@ -3,18 +3,16 @@
 With a finite position set a greedy rollout is a composition of small maps position -> position, and composition is
 associative. So the action values of all (bar, position) pairs are computed in batches and only the maps are chained
 along time: by `scan` on a CPU, by `associative_scan` on accelerators. Account limits depend on the path: with them the
-same maps are followed row by row beside the account. `rollout_sequential` acts bar by bar and is the reference; all
-forms read one table of Q. `follow` passes over a range with targets that are known beforehand.
+same maps are followed row by row beside the account. `follow` passes over a range with targets that are known
+beforehand.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from tidewalk.agents import replay as replay_ops
 from tidewalk.agents.agent import Agent
@@ -260,36 +258,3 @@ def follow(
 
     walk, bars = Walk(env, market, limits, decisions, compose), wanted.shape[0]
     return walked(walk, propose, bars=bars, chunk=min(CHUNK, bars), with_path=True).positions
-
-
-def rollout_sequential(
-    program: Program,
-    market: Market,
-    window: Windows,
-    decisions: Int32[Array, "2"],
-    table: QTable,
-    *,
-    limits: Limits | None,
-    bars: int,
-) -> Int8[Array, "H"]:
-    """Positions of the same greedy pass, acting bar by bar: the reference of `rollout`, and slow."""
-    env = program.env
-
-    def body(carry: tuple[Array, Account], offset: Array) -> tuple[Any, Array]:
-        position, account = carry
-        bar = decisions[0] + offset
-        inside = env_ops.is_inside(decisions, bar)
-        bar = jnp.where(inside, bar, decisions[0])
-        must_close = bar == decisions[1] - 1
-        if limits is not None:
-            must_close = must_close | limit_ops.is_halted(limits, account, market.session_id[bar + 1])
-        q = table(env_ops.see(env, market, scaler_of(window), bar))[position]
-        after = env_ops.choose(env, q, *env_ops.bounds(env, market.flags[bar], position, must_close))
-        if limits is not None:
-            after_row = account_after(market, limits, account, bar, step_at(env, market, bar, position, after))
-            account = jax.tree.map(lambda new, old: jnp.where(inside, new, old), after_row, account)
-        after = jnp.where(inside, after, position)
-        return (after, account), jnp.where(inside, after, env.flat).astype(jnp.int8)
-
-    start = (jnp.int32(env.flat), limit_ops.open_account())
-    return lax.scan(body, start, jnp.arange(bars, dtype=jnp.int32))[1]

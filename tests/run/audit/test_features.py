@@ -14,7 +14,7 @@ from tidewalk.market.features import build_default
 from tidewalk.market.user_features import load_builder
 from tidewalk.run.audit import audit, features, sources
 from tidewalk.run.audit.features import FUTURES, Effort, Subject, feature_checks, subject_of
-from tidewalk.run.audit.moments import cuts
+from tidewalk.run.audit.moments import Cut, cuts, odd_cuts
 
 close, row = pl.col("close"), pl.int_range(pl.len())
 EFFORT, LITTLE = Effort(places=28, seconds=60.0), Effort(places=14, seconds=60.0)
@@ -72,6 +72,14 @@ LEAKS: dict[str, pl.Expr] = {
     "only before a roll": (pl.col("contract") != pl.col("contract").shift(-1)).fill_null(value=False).cast(pl.Float64),
     "only before large moves": ((close.shift(-1) - close).abs() > 2.4).fill_null(value=False).cast(pl.Float64),
     "only before absurd moves": ((close.shift(-1) - close).abs() > 1e9).fill_null(value=False).cast(pl.Float64),
+    "only after eight rises": pl.when(pl.all_horizontal((close > close.shift(1)).shift(k) for k in range(8)))
+    .then((close.shift(-1) - close).sign())
+    .otherwise(0.0)
+    .fill_null(0.0),
+    "only at one minute of the session": pl.when(pl.col("minute_of_session") == 17)
+    .then(close.shift(-1) - close)
+    .otherwise(0.0)
+    .fill_null(0.0),
     "only in the last row": pl.when(row == pl.len() - 1).then(1.0).otherwise(0.0),
     "far ahead": (close.shift(-200) - close).fill_null(0.0),
 }
@@ -304,6 +312,18 @@ def test_cuts_come_from_every_kind_of_row_and_none_twice() -> None:
     assert hours[by_kind["hour end"]] != hours[by_kind["hour end"] - 1]
     assert cuts(bars(), 60, seed=3) == found
     assert cuts(bars(), 60, seed=4) != found
+
+
+def test_cuts_come_right_after_what_columns_do_rarely() -> None:
+    frame = bars().select(rare=pl.when(row == 600).then(1.0).otherwise(0.0), dense=close, dull=close * 0, none=None)
+    found = odd_cuts(frame, 9, seed=3)
+    assert found[0] == Cut(601, "where rare is unusual")
+    assert len({cut.row for cut in found}) == len(found) == 9
+    far = (frame["dense"] - frame["dense"].median()).abs()
+    assert {cut.kind for cut in found[1:]} == {"where dense is unusual"}
+    assert min(far[cut.row - 1] for cut in found[1:]) >= far.quantile(0.99)
+    assert odd_cuts(frame, 9, seed=3) == found
+    assert odd_cuts(frame.select("dull", "none"), 9, seed=3) == ()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 9])

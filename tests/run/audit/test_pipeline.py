@@ -222,6 +222,25 @@ def test_a_pipeline_that_learns_nothing_fails_the_positive_control() -> None:
     assert controls.positive_check(unlearned, planted, 3).status == "FAIL"
 
 
+@pytest.mark.parametrize(("left", "factor", "reason"), [(0, 1, "-48 ticks net, p 1.000"), (6, 20, "ticks net, p 0.0")])
+def test_where_even_following_shows_nothing_nothing_is_asked_of_the_policy(left: int, factor: int, reason: str) -> None:
+    planted = controls.plant(world.bench(), world.base(), 0)
+    assert planted is not None
+    first = int(planted.study.windows.test[0, 0])
+    still = factor * planted.market.move_ticks
+    still[first + left :] = 0  # six large moves earn their costs, and prove nothing
+    changed = dataclasses.replace(planted.market, move_ticks=still)
+    leg = dataclasses.replace(planted.study.legs[0], market=changed)
+    study_of_it = dataclasses.replace(planted.study, legs=(leg,))
+    check = controls.positive_check(
+        world.bench(), dataclasses.replace(planted, market=changed, study=study_of_it), epochs=1
+    )
+    assert check.status == "skipped"
+    assert check.found.startswith("too few or small moves: following earns ")
+    assert check.found.startswith("too few or small moves: following earns +") == (factor > 1)
+    assert reason in check.found
+
+
 def frozen(bench: Bench, args: tuple[object, ...]) -> tuple[object, object]:
     """An epoch after which the first weights are still in place."""
     state, metrics = bench.epoch(*args)

@@ -145,7 +145,7 @@ def test_each_poison_leaves_the_past_to_the_bit_and_changes_the_future() -> None
     cut, size = 700, len(front.ts_ns)
     for changed in (
         poison.shifted_series(front, cut, size, 10**6 * TICK_E9),
-        poison.shifted_series(front, cut, size, poison.random_walk_e9(size - cut, TICK_E9, 40, 1)),
+        poison.shifted_series(front, cut, size, poison.random_walk_e9(size - cut, TICK_E9, 1)),
     ):
         for name in ("open_e9", "high_e9", "low_e9", "close_e9", "volume"):
             left, right = getattr(front, name), getattr(changed, name)

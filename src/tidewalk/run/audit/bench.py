@@ -37,7 +37,6 @@ from tidewalk.train.rollout import follow, scaler_of
 SEEDS, LANES, HIDDEN, BATCH, STEPS = 2, 32, 32, 64, 64
 _LR, _GAMMA = 3e-3, 0.9
 _LEAST_SHIFT_TICKS = 1000
-_WALK_TICKS = 40
 
 
 # ---- markets with other bars in them
@@ -64,7 +63,7 @@ def markets_of_front(front: Front, make: MakeFeatures, config: RunConfig) -> Mar
     def shifted(first: int, stop: int, kind: str) -> MarketData:
         by_e9: np.ndarray | int = _room_ticks(config, front.move_ticks) * tick_e9
         if kind == "other":
-            by_e9 = poison.random_walk_e9(stop - first, tick_e9, _WALK_TICKS, seed=first)
+            by_e9 = poison.random_walk_e9(stop - first, tick_e9, seed=first)
         return made(poison.shifted_series(front.series, first, stop, by_e9, seed=first))
 
     base = prepare.market_of(front, make)

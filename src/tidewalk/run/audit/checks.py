@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tidewalk.core.errors import ConfigError, DataError
 
@@ -57,7 +57,7 @@ class Audit:
 
 def as_record(audit: Audit) -> dict[str, Any]:
     """The audit as plain JSON values."""
-    counts = {status: sum(check.status == status for check in audit.checks) for status in _ALL}
+    counts = {status: sum(check.status == status for check in audit.checks) for status in get_args(Status)}
     return {
         "symbols": list(audit.symbols),
         "is_clean": audit.is_clean,
@@ -68,9 +68,6 @@ def as_record(audit: Audit) -> dict[str, Any]:
         ],
         "notes": list(audit.notes),
     }
-
-
-_ALL: tuple[Status, ...] = ("pass", "LEAK", "FAIL", "warning", "skipped")
 
 
 @dataclasses.dataclass

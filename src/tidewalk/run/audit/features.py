@@ -6,6 +6,7 @@ that `train` would refuse at its first leaking column is looked at whole.
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -23,7 +24,7 @@ from tidewalk.market.user_features import (
 )
 from tidewalk.run.audit import poison
 from tidewalk.run.audit.checks import MOST_DETAILS, Check, counted, named
-from tidewalk.run.audit.moments import cuts
+from tidewalk.run.audit.moments import Cut, cuts, odd_cuts
 from tidewalk.run.audit.poison import FramePoison
 
 STAGE = "features"
@@ -102,7 +103,7 @@ def subject_of(bars: pl.DataFrame, builder: FeatureBuilder | None, effort: Effor
     Args:
         bars: all bars, as feature functions get them.
         builder: the user's function, or None for the default set.
-        effort: number of pieces.
+        effort: number of pieces of each sort: by the bars, and by the columns.
         seed: of their draw.
 
     Raises:
@@ -113,7 +114,7 @@ def subject_of(bars: pl.DataFrame, builder: FeatureBuilder | None, effort: Effor
     frame = called(build, bars)
     first = _first_whole_row(frame)
     lead = max(_LEAD_BARS, 3 * first)
-    drawn = [cut for cut in cuts(bars, effort.places, seed) if cut.row > first]  # before, there is nothing to compare
+    drawn = [cut for cut in _drawn(bars, frame, effort, seed) if cut.row > first]  # before, nothing can be compared
     places: list[_Place] = []
     whole_s = time.perf_counter() - began
     began = time.perf_counter()
@@ -131,6 +132,17 @@ def subject_of(bars: pl.DataFrame, builder: FeatureBuilder | None, effort: Effor
     affordable = rows if whole_s * len(rows) * len(FUTURES) < effort.seconds else rows[:1]
     places += [_Place(0, bars.height, row, "inside the data", frame) for row in affordable if row >= max(2, first + 1)]
     return Subject(bars, build, frame, tuple(places), builder is not None)
+
+
+def _drawn(bars: pl.DataFrame, frame: pl.DataFrame, effort: Effort, seed: int) -> list[Cut]:
+    """Cuts by what is special about the bars, and by turns with them those by what is special in the columns."""
+    usual, odd = cuts(bars, effort.places, seed), odd_cuts(frame, effort.places, seed)
+    turns = itertools.chain.from_iterable(itertools.zip_longest(odd, usual[_FEWEST_PLACES:]))
+    found: dict[int, Cut] = {}
+    for cut in (*usual[:_FEWEST_PLACES], *turns):
+        if cut is not None:
+            found.setdefault(cut.row, cut)
+    return list(found.values())
 
 
 def _default_set(bars: pl.DataFrame) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import numpy as np
 from tidewalk.market.windows import Window
 from tidewalk.run.audit.bench import Bench, Run, in_lots, random_policy, scaler_digest, study_of, train, upload
 from tidewalk.run.audit.checks import Check
+from tidewalk.run.audit.series import MARKED_LATE
 from tidewalk.trading import ledger
 from tidewalk.trading.account import book
 from tidewalk.train.population import Best
@@ -15,8 +16,6 @@ from tidewalk.train.population import Best
 TRAINING, SELECTION, ACTIONS, OBSERVATIONS = "training", "selection", "actions", "observations"
 _SEEN_BARS = 512
 _DRAWS = 6
-_MARKED_LATE = 2
-"""Decisions before a moment whose mark lies after it."""
 
 
 def window_of_bench(run: Run) -> Window:
@@ -169,7 +168,7 @@ def action_check(bench: Bench, base: Run, count: int, seed: int) -> Check:
         kind = ("other", "huge")[number % 2]
         resident = _with_market(bench, base, bench.markets.shifted(row, bench.markets.base.num_bars, kind))
         other = _played(bench, resident, policy, base)
-        decided, marked = row - window.test.first - is_counted, row - window.test.first - _MARKED_LATE
+        decided, marked = row - window.test.first - is_counted, row - window.test.first - MARKED_LATE
         changed = _changed(played, other, max(decided, 0), max(marked, 0))
         if changed is not None:
             bar = window.test.first + changed[1]

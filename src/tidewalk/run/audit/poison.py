@@ -16,6 +16,7 @@ from tidewalk.market.user_features import PRICES
 
 FramePoison = Callable[[pl.DataFrame, int], pl.DataFrame]
 """(bars, first changed row) -> bars."""
+WALK_TICKS = 40
 HUGE = 1e30
 """A price and a volume that no causal column can overlook; sums and squares of it are still finite doubles."""
 _ADJUSTED = tuple(f"{name}_adj" for name in PRICES)
@@ -159,9 +160,9 @@ def _with_prices(series: FrontSeries, prices_e9: tuple[np.ndarray, ...]) -> Fron
     )
 
 
-def random_walk_e9(size: int, tick_e9: int, ticks: int, seed: int) -> np.ndarray:
-    """A walk of up to so many ticks a bar, in 1e-9: added to prices, it makes another market of them."""
-    steps = np.random.default_rng(seed).integers(-ticks, ticks + 1, size)
+def random_walk_e9(size: int, tick_e9: int, seed: int) -> np.ndarray:
+    """A walk of up to `WALK_TICKS` a bar, in 1e-9: added to prices, it makes another market of them."""
+    steps = np.random.default_rng(seed).integers(-WALK_TICKS, WALK_TICKS + 1, size)
     return np.cumsum(steps) * tick_e9
 
 

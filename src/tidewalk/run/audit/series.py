@@ -16,14 +16,13 @@ from tidewalk.run.audit.checks import Check
 from tidewalk.run.audit.moments import Cut, cuts
 
 BARS, FILLS = "bars", "fills"
-_WALK_TICKS = 40
 _INT32 = 2**31 - 1
 _ARRAYS = (
     *(f"{name}_e9" for name in ("open", "high", "low", "close", "close_prev", "exit_open")),
     *("ts_ns", "known_ns", "volume", "contract_id", "trade_day", "minute_of_session", "minutes_to_close"),
 )
 """What feature functions and the environment see of a bar, or is made of it."""
-_MARKED_LATE = 2
+MARKED_LATE = 2
 """Decisions whose mark lies after the moment: the fill of the one before it, and its own."""
 
 
@@ -94,7 +93,7 @@ def _futures(source: Source, cut: Cut, stamps: np.ndarray, seed: int) -> Iterato
     """The series with other bars from a row on, in all contracts; what cannot be traded at all is left out."""
     moment_ns = int(source.series.ts_ns[cut.row - 1]) + 1
     tick_e9, loaded = source.front.spec.tick_e9, source.loaded
-    walk_e9 = poison.random_walk_e9(len(stamps), tick_e9, _WALK_TICKS, seed + cut.row)
+    walk_e9 = poison.random_walk_e9(len(stamps), tick_e9, seed + cut.row)
     walk_e9 = walk_e9 - walk_e9[min(int(np.searchsorted(stamps, moment_ns)), len(stamps) - 1)]
     shift_e9 = safe_shift_e9(source)
     futures: dict[str, Callable[[], Loaded]] = {
@@ -121,7 +120,7 @@ def _first_change(source: Source, other: Front, row: int) -> str | None:
     used = int(once.contract_id[row - 1]) + 1
     if once.contracts[:used] != twice.contracts[:used] or once.expiry_day[:used] != twice.expiry_day[:used]:
         return "another contract is front before it"
-    marked = max(row - _MARKED_LATE, 0)
+    marked = max(row - MARKED_LATE, 0)
     if not np.array_equal(source.front.move_ticks[:marked], other.move_ticks[:marked]):
         bar = int(np.argmax(source.front.move_ticks[:marked] != other.move_ticks[:marked]))
         return f"the move of the decision of bar {bar} changes, which is marked before"
@@ -230,7 +229,7 @@ def mark_check(source: Source, count: int, seed: int) -> Check:
     done = f"{len(moments)} cuts, all prices after a mark moved"
     for cut in moments:
         other = with_series(source.front, poison.shifted_series(source.series, cut.row, size, shift_e9))
-        marked = max(cut.row - _MARKED_LATE, 0)
+        marked = max(cut.row - MARKED_LATE, 0)
         if not np.array_equal(other.move_ticks[:marked], source.front.move_ticks[:marked]):
             row = int(np.argmax(other.move_ticks[:marked] != source.front.move_ticks[:marked]))
             text = f"The decision of bar {row} is marked at a price of bar {cut.row} or later ({cut.kind})."

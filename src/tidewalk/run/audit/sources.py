@@ -101,7 +101,8 @@ def foresight_check(subject: Subject, names: Sequence[str], move_ticks: np.ndarr
         return Check(STAGE, "foresight", done, "LEAK", named(leaks), tuple(details), tuple(leaks))
     if warned:
         return Check(STAGE, "foresight", done, "warning", named(warned), tuple(details), tuple(warned))
-    return Check(STAGE, "foresight", done, "pass", f"largest {best.correlation:+.2f} ({best.what or 'no column'})")
+    seen = f"{best.what}, {best.count:,} times" if best.what else "no column"
+    return Check(STAGE, "foresight", done, "pass", f"largest {best.correlation:+.2f} ({seen})")
 
 
 def _told(name: str, found: _Foresight, *, is_leak: bool) -> str:
