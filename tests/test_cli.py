@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support import planted_market
@@ -443,7 +444,7 @@ def test_a_folder_that_is_no_run(trained, tmp_path, capsys):
     typo = trained[1].with_name("whoel")
     for command in ("report", "resume"):
         assert "did you mean whole?" in refused(capsys, command, typo)
-        assert "no such" in refused(capsys, command, tmp_path)
+        assert "not a run folder" in refused(capsys, command, tmp_path)
 
 
 def test_the_headline_shows_what_is_undefined_and_what_to_beware_of(trained, capsys, tmp_path):
@@ -603,10 +604,17 @@ def test_resume_with_other_data_is_refused(what, interrupted, tmp_path, capsys):
     market = planted_market(days=182)
     if what == "fingerprint":
         market = dataclasses.replace(market, info=dataclasses.replace(market.info, fingerprint="other"))
+    elif what == "move_ticks":  # a price and the two moves that it ends and begins, as another roll table would
+        opens, moves, tick = market.open_e9.copy(), market.move_ticks.copy(), market.info.tick_e9
+        opens[100] += tick
+        moves[98] += 1
+        moves[99] -= 1
+        exits = np.where(market.exit_open_e9 == market.open_e9, opens, market.exit_open_e9)
+        market = dataclasses.replace(market, open_e9=opens, exit_open_e9=exits, move_ticks=moves)
     else:
-        values = getattr(market, what).copy()
-        values[100] += 1
-        market = dataclasses.replace(market, **{what: values})
+        features = market.features.copy()
+        features[100] += 1
+        market = dataclasses.replace(market, features=features)
     save_market(tmp_path / "changed.npz", market)
     text = refused(capsys, "resume", interrupted, "--data-dir", tmp_path / "changed.npz")
     assert "not the data of the run" in text

@@ -67,8 +67,9 @@ def without_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_training")
 def test_leaking_columns_are_named_and_the_exit_code_is_two(
-    flags: list[str], capsys: pytest.CaptureFixture[str]
+    flags: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert main([*flags, "--features", "audited_features:build"]) == 2
     out, log = capsys.readouterr()
     assert "LEAK: ahead, scaled, hour" in out

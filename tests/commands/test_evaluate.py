@@ -67,7 +67,8 @@ def test_json_holds_the_same_and_a_grid_of_ones_own(capsys):
     assert [row["policies_of_window"] for row in found["per_window"]] == [0, 1, 2]
 
 
-def test_other_data_are_labelled_counted_as_a_trial_and_leave_the_run_alone(tmp_path, capsys):
+def test_other_data_are_labelled_counted_as_a_trial_and_leave_the_run_alone(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     run = copy_of_run(tmp_path)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     longer = chain_market(planted_signs(213 * 24, 0.7, seed=3), 10, 24)
@@ -99,7 +100,7 @@ def test_other_data_are_labelled_counted_as_a_trial_and_leave_the_run_alone(tmp_
 
 def test_a_folder_that_is_no_run_and_a_flag_that_is_none_are_refused(tmp_path, capsys):
     assert cli.main(["evaluate", str(tmp_path / "none")]) == 2
-    assert "no such run folder" in capsys.readouterr().err
+    assert "not a run folder" in capsys.readouterr().err
     assert cli.main(["evaluate", str(finished_run()), "--delays", "1"]) == 2
     assert "unknown flag --delays" in capsys.readouterr().err
     assert cli.main(["evaluate", str(finished_run()), "--delay-bars", "1,x"]) == 2

@@ -53,7 +53,7 @@ def test_a_damaged_table_is_an_error_that_names_it(make_run):
 
 
 def test_a_folder_without_a_run_is_an_error(tmp_path):
-    with pytest.raises(StoreError, match=r"no such run folder"):
+    with pytest.raises(StoreError, match=r"not a run folder"):
         read_run(tmp_path / "absent")
     with pytest.raises(StoreError, match=r"manifest\.json"):
         read_run(tmp_path)

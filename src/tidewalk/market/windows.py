@@ -154,7 +154,8 @@ def plan_windows(
     found = [cut(first_month + start, complete_stop=first_month + complete) for start in starts]
     windows, warnings = _without_thin(found, config)
     if not windows:
-        others = f" So are {len(warnings) - 1} others." if len(warnings) > 1 else ""
+        count = len(warnings) - 1
+        others = f" So {'are' if count > 1 else 'is'} {count} other{'s' * (count > 1)}." if count else ""
         raise DataError(
             f"No window is left. {warnings[0]}{others} {first_usable} bars go to warm-up (--lookback and the "
             f"features), {purge_bars} at each end to the purge (--purge-bars, by default --n-step + 1)."

@@ -354,12 +354,12 @@ def open_run(path: Path) -> RunFolder:
     """Paths of an existing run. Takes no lock: reading is free, and who resumes calls `lock_run`.
 
     Raises:
-        StoreError: no such folder (names the nearest), or no readable manifest of a version known here.
+        StoreError: no such run (names the nearest), or no readable manifest of a version known here.
     """
-    if not path.is_dir():
-        beside = [folder.parent.name for folder in path.parent.glob("*/manifest.json")]
-        raise StoreError(f"{path}: no such run folder{did_you_mean(path.name, beside)}.")
     run = run_paths(path)
+    if not run.manifest.exists():
+        beside = [folder.parent.name for folder in path.parent.glob("*/manifest.json")]
+        raise StoreError(f"{path}: not a run folder{did_you_mean(path.name, beside)}.")
     read_manifest(run)
     return run
 
