@@ -138,8 +138,9 @@ def test_the_whole_audit_of_a_market_passes_and_checks_every_stage(
 
 @pytest.mark.slow
 def test_a_prepared_market_is_audited_without_its_bars(
-    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     saved = tmp_path / "es.npz"
     assert main(["inspect", *flags[1:7], "--save-market", str(saved)]) == 0
     capsys.readouterr()
