@@ -62,7 +62,7 @@ clean: ## remove the environment and everything built
 # The packages follow the lock file, the entry points pyproject.toml.
 $(VENV)/.packages: requirements.lock
 	@$(PYTHON) -c 'import sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit("tidewalk needs Python 3.11 to 3.13, and $(PYTHON) is " + sys.version.split()[0] + "; name another: make PYTHON=python3.12")'
-	@echo "Installing tidewalk into $(VENV) (once, about 400 MB)"
+	@echo "Installing tidewalk into $(VENV) (once; 1.6 GB on disk)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --require-hashes -r requirements.lock
 	@touch $@

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 ANY_CURRENCY = "¤"
+"""What labels are written with; `in_currency` puts the study's own in its place."""
 
 
 def render_page(template: str, context: dict[str, Any]) -> str:

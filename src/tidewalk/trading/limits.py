@@ -79,7 +79,11 @@ class Limits:
 )
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """An account since its start. Equity is split, since three months of NQ move by more than 2147483 ticks."""
+    """An account since its start. Equity is split, since three months of NQ move by more than 2147483 ticks.
+
+    `drawdown` and `day` mean something only where they are limited: only then is a study refused in which they
+    could overflow (see `run.study.refuse_uncountable_accounts`), and nothing else reads them.
+    """
 
     equity_ticks: Int32[Array, "*batch"]
     """Net result so far, whole ticks, rounded down; the capital is not in it."""
