@@ -28,9 +28,10 @@ from tidewalk.trading.costs import CostConfig, Costs, CostTicks, roll_usd
 from tidewalk.trading.env import EnvConfig
 from tidewalk.trading.limits import LimitConfig, Limits, open_account
 from tidewalk.train import rollout as rollouts
+from tidewalk.train.collect import collect, transitions
 from tidewalk.train.passes import Rollout
 from tidewalk.train.population import Lanes, Program, window_of
-from tidewalk.train.rollout import collect, follow, rollout, transitions
+from tidewalk.train.rollout import follow, rollout
 
 MARKETS = 500
 """Random markets of a case; there are two cases in the default run."""

@@ -12,9 +12,9 @@ from tidewalk.market.windows import Windows
 from tidewalk.trading import env as env_ops
 from tidewalk.trading import limits as limit_ops
 from tidewalk.trading.limits import Account, Limits
-from tidewalk.train.passes import account_after, step_at
+from tidewalk.train.passes import account_after, scaler_of, step_at
 from tidewalk.train.population import Program
-from tidewalk.train.rollout import QTable, scaler_of
+from tidewalk.train.rollout import QTable
 
 
 def rollout_sequential(

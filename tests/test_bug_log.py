@@ -28,9 +28,10 @@ from tidewalk.trading.costs import CostConfig, Costs, CostTicks
 from tidewalk.trading.env import EnvConfig, Scaler
 from tidewalk.trading.ledger import fills, trades
 from tidewalk.trading.limits import LimitConfig, Limits
+from tidewalk.train.collect import collect, transitions
 from tidewalk.train.evaluate import trade_members
 from tidewalk.train.population import Lanes, initial_state, window_of
-from tidewalk.train.rollout import collect, follow, transitions
+from tidewalk.train.rollout import follow
 from worlds import World, base, make_world
 
 ES = Costs(tick_value_usd=12.5, commission_usd=2.25, slippage_ticks=0.0)

@@ -27,8 +27,9 @@ from tidewalk.trading.account import book
 from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import epoch as phases
+from tidewalk.train.passes import scaler_of
 from tidewalk.train.population import Members, Program, initial_state, longest, make_members, window_of
-from tidewalk.train.rollout import rollout, scaler_of
+from tidewalk.train.rollout import rollout
 
 BARS_PER_DAY, ROLL_AFTER = 8, 48
 STEPS, EPOCHS, SEEDS = 8, 2, 2

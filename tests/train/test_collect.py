@@ -17,8 +17,8 @@ from tidewalk.trading import limits as limit_ops
 from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import epoch as phases
+from tidewalk.train.collect import collect, transitions
 from tidewalk.train.population import Lanes, window_of
-from tidewalk.train.rollout import collect, transitions
 from worlds import base, base_state, fresh, made_limits, make_world
 
 

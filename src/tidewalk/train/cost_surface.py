@@ -18,9 +18,9 @@ from tidewalk.market.windows import Windows
 from tidewalk.trading import env as env_ops
 from tidewalk.trading.env import Tally
 from tidewalk.trading.limits import Limits
-from tidewalk.train.passes import Walk, bounds_of_all, walked
+from tidewalk.train.passes import Walk, bounds_of_all, scaler_of, walked
 from tidewalk.train.population import Best, Program
-from tidewalk.train.rollout import CHUNK, QTable, ensemble_table, member_table, scaler_of
+from tidewalk.train.rollout import CHUNK, QTable, ensemble_table, member_table
 
 _MOST_ELEMENTS = 2**28
 

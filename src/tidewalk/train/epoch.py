@@ -16,9 +16,9 @@ from tidewalk.core import keys, trees
 from tidewalk.core.arrays import Array, Float32, PyTree, UInt32
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
+from tidewalk.train.collect import collect, transitions
 from tidewalk.train.evaluate import Score, validate
 from tidewalk.train.population import Best, Members, Program, TrainState, window_of
-from tidewalk.train.rollout import collect, transitions
 
 
 def step_bits(program: Program, members: Members, clock: Array) -> UInt32[Array, "M R"]:

@@ -15,9 +15,10 @@ from jax import lax
 
 from tidewalk.core.arrays import Array, Bool, Float32, Int8, Int32
 from tidewalk.market.device import Market
+from tidewalk.market.windows import Windows
 from tidewalk.trading import env as env_ops
 from tidewalk.trading import limits as limit_ops
-from tidewalk.trading.env import EnvConfig, Step, Tally
+from tidewalk.trading.env import EnvConfig, Scaler, Step, Tally
 from tidewalk.trading.limits import Account, Limits
 
 
@@ -95,6 +96,11 @@ def _adding(inside: Bool[Array, "H"]) -> Callable[[Array, Array], Array]:
         return total + jnp.sum(jnp.where(inside, part, jnp.zeros((), part.dtype)), dtype=part.dtype)
 
     return add
+
+
+def scaler_of(window: Windows) -> Scaler:
+    """Scaler of one window row."""
+    return Scaler(center=window.center, scale=window.scale)
 
 
 def step_at(

@@ -31,8 +31,9 @@ from tidewalk.trading import env as env_ops
 from tidewalk.trading.limits import MILLI
 from tidewalk.train import epoch as phases
 from tidewalk.train.evaluate import trade_ensembles, trade_members
+from tidewalk.train.passes import scaler_of
 from tidewalk.train.population import Best, Program, TrainConfig, initial_state, window_of
-from tidewalk.train.rollout import follow, scaler_of
+from tidewalk.train.rollout import follow
 
 SEEDS, LANES, HIDDEN, BATCH, STEPS = 2, 32, 32, 64, 64
 _LR, _GAMMA = 3e-3, 0.9
