@@ -5,10 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rlax
 
 from tidewalk.agents import dqn
 from tidewalk.agents.dqn import DQNConfig, make_dqn
-from tidewalk.agents.networks import DuellingMLP
+from tidewalk.agents.networks import QNetwork
 from tidewalk.agents.value import Transition
 from tidewalk.core import keys
 from tidewalk.core.errors import ConfigError
@@ -131,11 +132,45 @@ def test_probe_a_time_limit_is_not_an_end():
 
 
 def test_duelling_head_has_advantages_of_mean_zero_around_the_value():
-    network = DuellingMLP(keys.root_key(0), 3, (8,), 4)
+    network = QNetwork(keys.root_key(0), 3, (8,), 4, is_duelling=True)
     observation = jnp.array([0.5, -1.0, 2.0])
     hidden = jax.nn.relu(network.layers[0](observation))
     value = network.layers[1](hidden)[0]
     np.testing.assert_allclose(np.mean(network(observation)), value, rtol=1e-5)
+
+
+def test_a_plain_head_is_the_output_layer():
+    network = QNetwork(keys.root_key(0), 3, (8,), 4, is_duelling=False)
+    observation = jnp.array([0.5, -1.0, 2.0])
+    assert network.layers[1].weight.shape == (4, 8)
+    by_hand = network.layers[1](jax.nn.relu(network.layers[0](observation)))
+    np.testing.assert_allclose(network(observation), by_hand, rtol=1e-5)
+
+
+def test_a_batch_of_observations_is_each_of_them():
+    network = QNetwork(keys.root_key(0), 3, (8, 5), 4, is_duelling=True)
+    rows = jax.random.normal(keys.root_key(1), (2, 6, 3))
+    np.testing.assert_allclose(network(rows), jax.vmap(jax.vmap(network))(rows), rtol=1e-5, atol=1e-6)
+
+
+# the loss of whole networks against rlax: which network selects and which one values, in both settings
+@pytest.mark.parametrize("is_double", [True, False])
+@pytest.mark.parametrize("is_duelling", [True, False])
+def test_the_loss_is_that_of_rlax(is_double, is_duelling):
+    config = DQNConfig(hidden=(8,), double=is_double, duelling=is_duelling, huber_delta=0.5)
+    online, target = (dqn.init(config, 2, 3, keys.root_key(seed)).params for seed in (0, 1))
+    first, second = jax.random.normal(keys.root_key(2), (2, 32, 2))
+    action, reward = jnp.arange(32, dtype=jnp.int32) % 3, jnp.linspace(-2, 2, 32)
+    given = Transition(first, action, reward, jnp.full(32, 0.9), second, jnp.ones((32, 3), bool))
+    values = jax.vmap(online)(first), action, reward, given.discount_t, jax.vmap(target)(second)
+    if is_double:
+        errors = jax.vmap(rlax.double_q_learning)(*values, jax.vmap(online)(second))
+    else:
+        errors = jax.vmap(rlax.q_learning)(*values)
+    wanted = jnp.mean(rlax.huber_loss(errors, 0.5))
+    np.testing.assert_allclose(dqn.loss(config, online, target, given)[0], wanted, rtol=1e-5)
+    other = dqn.loss(dataclasses.replace(config, double=not is_double), online, target, given)[0]
+    assert abs(float(other - wanted)) > 1e-4, "the two settings differ on this batch"
 
 
 def one_batch():

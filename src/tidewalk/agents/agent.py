@@ -22,6 +22,10 @@ class Agent:
     """(hyper, vector steps taken) -> probability of a random action"""
     learn: Callable[[PyTree, Transition, PyTree, Array], tuple[PyTree, dict[str, Any]]]
     """(state, batch of transitions, hyper, updates done) -> (state, {"loss", "q_mean"})"""
+    config: Any
+    """Static settings of the algorithm, for what runs it in another form"""
     n_step: int
     updates_per_step: int
     batch_size: int
+    q_table: Callable[[PyTree, Float32[Array, "LF"], slice], Float32[Array, "R A"]] | None = None
+    """(params, seen features, positions) -> `q_values` for every position of the slice; None: asked for one by one"""

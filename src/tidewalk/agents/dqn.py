@@ -1,4 +1,4 @@
-"""Double DQN with a duelling network, n-step targets, Huber loss and Adam.
+"""DQN with n-step targets, Huber loss and Adam; by default double and with a duelling network.
 
 Sources: Mnih et al. 2015; van Hasselt et al. 2016; Wang et al. 2016; Hessel et al. 2018.
 """
@@ -13,7 +13,7 @@ import optax
 from jax import lax
 
 from tidewalk.agents.agent import Agent
-from tidewalk.agents.networks import DuellingMLP
+from tidewalk.agents.networks import QNetwork
 from tidewalk.agents.value import Transition, double_q_error, huber
 from tidewalk.core.arrays import Array, Float32, Int32, Key, PyTree
 from tidewalk.core.errors import ConfigError
@@ -21,7 +21,7 @@ from tidewalk.core.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class DQNConfig:
-    """Double DQN with duelling heads."""
+    """DQN, by default double and with a duelling head."""
 
     lr: float = 5e-4
     """Learning rate of Adam."""
@@ -35,6 +35,10 @@ class DQNConfig:
     """Updates after each vector step."""
     hidden: tuple[int, ...] = (128, 128)
     """Widths of the hidden layers, as 128,128."""
+    double: bool = True
+    """The online network selects the action whose value the target network gives; off: the target network does both."""
+    duelling: bool = True
+    """Q is a value plus advantages of mean zero; off: Q is the output layer as it is."""
     target_update: Literal["soft", "hard"] = "soft"
     """Target network: moved by --tau after every update, or copied every --target-period updates."""
     tau: float = 0.005
@@ -121,30 +125,30 @@ def make_dqn(config: DQNConfig, observation_size: int, num_actions: int) -> Agen
         q_values=q_values,
         epsilon=epsilon,
         learn=functools.partial(learn, config),
+        config=config,
         n_step=config.n_step,
         updates_per_step=config.updates_per_step,
         batch_size=config.batch_size,
+        q_table=QNetwork.table,
     )
 
 
 def init(config: DQNConfig, observation_size: int, num_actions: int, key: Key[Array, ""]) -> DQNState:
     """A fresh learner; the target network starts as a copy of the online network."""
-    params: Any = DuellingMLP(key, observation_size, config.hidden, num_actions)
+    params: Any = QNetwork(key, observation_size, config.hidden, num_actions, is_duelling=config.duelling)
     return DQNState(params=params, target=jax.tree.map(jnp.copy, params), optimizer=_optimizer(config).init(params))
 
 
-def q_values(params: DuellingMLP, observation: Float32[Array, "D"]) -> Float32[Array, "A"]:
+def q_values(params: QNetwork, observation: Float32[Array, "D"]) -> Float32[Array, "A"]:
     """Action values of one observation."""
     return params(observation)
 
 
-def loss(
-    config: DQNConfig, params: DuellingMLP, target: DuellingMLP, batch: Transition
-) -> tuple[Array, dict[str, Any]]:
-    """Mean Huber loss of the double-Q errors of a batch `[B]`, and the mean value of the actions taken."""
-    q_tm1 = jax.vmap(params)(batch.observation_tm1)
-    q_t_selector = jax.vmap(params)(batch.observation_t)
-    q_t_value = jax.vmap(target)(batch.observation_t)
+def loss(config: DQNConfig, params: QNetwork, target: QNetwork, batch: Transition) -> tuple[Array, dict[str, Any]]:
+    """Mean Huber loss of the TD errors of a batch `[B]`, and the mean of all its action values."""
+    q_tm1 = params(batch.observation_tm1)
+    q_t_value = target(batch.observation_t)
+    q_t_selector = params(batch.observation_t) if config.double else q_t_value
     errors = jax.vmap(double_q_error)(
         q_tm1, batch.action_tm1, batch.reward_t, batch.discount_t, q_t_value, q_t_selector, batch.is_allowed_t
     )

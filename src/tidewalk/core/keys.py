@@ -27,6 +27,16 @@ def lanes_key(member: Key[Array, ""]) -> Key[Array, ""]:
     return jax.random.fold_in(member, _LANES)
 
 
+def step_key(member: Key[Array, ""], clock: Array) -> Key[Array, ""]:
+    """Key for all that a member draws in the vector step `clock`."""
+    return jax.random.fold_in(jax.random.fold_in(member, _STEP), clock)
+
+
+def words(key: Key[Array, ""], count: int) -> UInt32[Array, "count"]:
+    """Random words, drawn at once."""
+    return jax.random.bits(key, (count,), dtype="uint32")
+
+
 def step_bits(member: Key[Array, ""], clock: Array, count: int) -> UInt32[Array, "count"]:
     """All random words that a member uses in the vector step `clock`: one draw per step."""
-    return jax.random.bits(jax.random.fold_in(jax.random.fold_in(member, _STEP), clock), (count,), dtype="uint32")
+    return words(step_key(member, clock), count)

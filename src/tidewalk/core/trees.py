@@ -1,5 +1,7 @@
 """Helpers on pytrees of arrays."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +10,8 @@ from tidewalk.core.arrays import Array, Bool, HostOrDevice, PyTree
 
 
 def nbytes(tree: PyTree) -> int:
-    """Bytes of all arrays of a pytree, on host or device."""
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+    """Bytes of all leaves of a pytree: arrays on host or device, or their shapes."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def select(mask: Bool[Array, "M"], chosen: PyTree, other: PyTree) -> PyTree:

@@ -13,59 +13,93 @@ from jax import lax
 
 from tidewalk.agents import replay as replay_ops
 from tidewalk.core import keys, trees
-from tidewalk.core.arrays import Array, Float32, PyTree, UInt32
+from tidewalk.core.arrays import Array, Float32, Int32, Key, PyTree, UInt32
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
 from tidewalk.train.collect import collect, transitions
-from tidewalk.train.evaluate import Score, validate
+from tidewalk.train.evaluate import Score, validate_all
 from tidewalk.train.population import Best, Members, Program, TrainState, window_of
-
-
-def step_bits(program: Program, members: Members, clock: Array) -> UInt32[Array, "M R"]:
-    """All random words of one vector step: 3 per lane, then one per sampled transition. One draw per step."""
-    words = 3 * program.lanes + program.agent.updates_per_step * program.agent.batch_size
-    return jax.vmap(lambda key: keys.step_bits(key, clock, words))(members.key)
 
 
 def collect_step(
     program: Program, market: Market, windows: Windows, members: Members, state: TrainState, *, is_prefill: bool = False
 ) -> TrainState:
-    """Phase collect: every lane of every member moves one bar, the records go to the replay, the clock ticks."""
-    bits = step_bits(program, members, state.clock)[:, : 3 * program.lanes]
-    steps = state.clock - program.prefill_steps
-
-    def one(member: Members, params: PyTree, lanes: Any, words: Array) -> Any:
-        epsilon = jnp.float32(1.0) if is_prefill else program.agent.epsilon(member.hyper, steps)
-        return collect(program, market, window_of(windows, member.window), params, lanes, words, epsilon, member.limits)
-
-    lanes, rows = jax.vmap(one)(members, program.agent.params(state.agent), state.lanes, bits)
-    replay = replay_ops.add(state.replay, jnp.swapaxes(rows, 0, 1), state.clock)
-    return TrainState(state.agent, lanes, replay, state.clock + 1, state.best, state.is_alive)
+    """Phases collect and store: every lane moves one bar, the records go to the replay, the clock ticks."""
+    words = _step_words(program, _step_keys(members, state.clock))
+    return _collected(program, market, windows, members, state, words, is_prefill=is_prefill)
 
 
 def learn_step(
     program: Program, market: Market, windows: Windows, members: Members, state: TrainState
 ) -> tuple[TrainState, dict[str, Float32[Array, "M"]]]:
     """Phase learn: the updates that follow a vector step. Metrics are means over these updates."""
+    words = _step_words(program, _step_keys(members, state.clock - 1))
+    return _learned(program, market, windows, members, state, words)
+
+
+def _step_keys(members: Members, clock: Int32[Array, ""]) -> Key[Array, "M"]:
+    return jax.vmap(keys.step_key, in_axes=(0, None))(members.key, clock)
+
+
+def _step_words(program: Program, step_keys: Key[Array, "M"]) -> UInt32[Array, "M R"]:
+    """All random words of one vector step, in one draw."""
+    return jax.vmap(lambda key: keys.words(key, program.step_words))(step_keys)
+
+
+def _collected(
+    program: Program,
+    market: Market,
+    windows: Windows,
+    members: Members,
+    state: TrainState,
+    words: UInt32[Array, "M R"],
+    *,
+    is_prefill: bool = False,
+) -> TrainState:
+    steps = state.clock - program.prefill_steps
+
+    def one(member: Members, params: PyTree, lanes: Any, bits: Array) -> Any:
+        epsilon = jnp.float32(1.0) if is_prefill else program.agent.epsilon(member.hyper, steps)
+        return collect(program, market, window_of(windows, member.window), params, lanes, bits, epsilon, member.limits)
+
+    with jax.named_scope("collect"):
+        bits = words[:, : 3 * program.lanes]
+        lanes, rows = jax.vmap(one)(members, program.agent.params(state.agent), state.lanes, bits)
+    with jax.named_scope("store"):
+        replay = replay_ops.add(state.replay, jnp.swapaxes(rows, 0, 1), state.clock)
+    return TrainState(state.agent, lanes, replay, state.clock + 1, state.best, state.is_alive)
+
+
+@jax.named_scope("learn")
+def _learned(
+    program: Program,
+    market: Market,
+    windows: Windows,
+    members: Members,
+    state: TrainState,
+    words: UInt32[Array, "M R"],
+) -> tuple[TrainState, dict[str, Float32[Array, "M"]]]:
     agent = program.agent
-    bits = step_bits(program, members, state.clock - 1)[:, 3 * program.lanes :]
-    learner, history = state.agent, []
-    for number in range(agent.updates_per_step):
-        draw = bits[:, number * agent.batch_size : (number + 1) * agent.batch_size]
+    draws = words[:, 3 * program.lanes :].reshape(-1, agent.updates_per_step, agent.batch_size)
+    first = (state.clock - 1 - program.prefill_steps) * agent.updates_per_step
+
+    def one(member: Members, learner: PyTree, sequences: Array, updates: Array) -> Any:
+        window = window_of(windows, member.window)
+        batch = transitions(program, market, window, sequences, member.cost, member.hyper.gamma, member.limits)
+        return agent.learn(learner, batch, member.hyper, updates)
+
+    def update(learner: PyTree, turn: tuple[Array, Array]) -> tuple[PyTree, dict[str, Array]]:
+        number, draw = turn
         records = replay_ops.sample(state.replay, state.clock, draw, program.lanes, agent.n_step)
-        updates = (state.clock - 1 - program.prefill_steps) * agent.updates_per_step + number
+        return jax.vmap(one, in_axes=(0, 0, 0, None))(members, learner, records, first + number)
 
-        def one(member: Members, one_state: PyTree, sequences: Array, updates: Array = updates) -> Any:
-            window = window_of(windows, member.window)
-            batch = transitions(program, market, window, sequences, member.cost, member.hyper.gamma, member.limits)
-            return agent.learn(one_state, batch, member.hyper, updates)
-
-        learner, metrics = jax.vmap(one)(members, learner, records)
-        history.append(metrics)
-    means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values), axis=0), *history)
+    numbers = jnp.arange(agent.updates_per_step, dtype=jnp.int32)
+    learner, history = lax.scan(update, state.agent, (numbers, jnp.swapaxes(draws, 0, 1)))
+    means = jax.tree.map(lambda values: jnp.mean(values, axis=0), history)
     return TrainState(learner, state.lanes, state.replay, state.clock, state.best, state.is_alive), means
 
 
+@jax.named_scope("evaluate")
 def evaluate_step(
     program: Program, market: Market, windows: Windows, members: Members, state: TrainState, loss: Float32[Array, "M"]
 ) -> tuple[TrainState, Score]:
@@ -74,7 +108,7 @@ def evaluate_step(
     A member whose loss of this epoch is not finite is marked dead and never chosen again; its earlier best epoch stays.
     """
     params = program.agent.params(state.agent)
-    score = jax.vmap(functools.partial(validate, program, market, windows))(members, params)
+    score = validate_all(program, market, windows, members, params)
     is_alive = state.is_alive & jnp.isfinite(loss) & jnp.isfinite(score.spread)
     is_better = is_alive & (score.score > state.best.score)
     epoch = (state.clock - program.prefill_steps) // program.steps_per_epoch
@@ -97,6 +131,25 @@ def prefill(program: Program, market: Market, windows: Windows, members: Members
     return lax.scan(body, state, None, length=program.prefill_steps)[0]
 
 
+def learn_steps(
+    program: Program, market: Market, windows: Windows, members: Members, state: TrainState
+) -> tuple[TrainState, dict[str, Float32[Array, "M"]]]:
+    """The vector steps of an epoch, each followed by its updates, as a scan: the part that a kernel may take over.
+
+    Returns:
+        The state after `steps_per_epoch` vector steps, and the means of `loss` and `q_mean` over their updates.
+    """
+
+    def body(carry: TrainState, step_keys: Key[Array, "M"]) -> tuple[TrainState, dict[str, Array]]:
+        words = _step_words(program, step_keys)
+        carry = _collected(program, market, windows, members, carry, words)
+        return _learned(program, market, windows, members, carry, words)
+
+    clocks = state.clock + jnp.arange(program.steps_per_epoch, dtype=jnp.int32)
+    state, history = lax.scan(body, state, jax.vmap(functools.partial(_step_keys, members))(clocks))
+    return state, {name: jnp.mean(values, axis=0) for name, values in history.items()}
+
+
 def fused_epoch(
     program: Program, market: Market, windows: Windows, members: Members, state: TrainState
 ) -> tuple[TrainState, dict[str, Any]]:
@@ -104,16 +157,12 @@ def fused_epoch(
 
     Returns:
         The state after the epoch, and its metrics as arrays `[M]`: `loss`, `q_mean` (means over the updates), `score`,
-        the parts of the validation's `Tally` that are counted, `is_alive`, and the scalar `epsilon` of member 0 at the
-        last step.
+        the parts of the validation's `Tally` that are counted, `is_alive`, and the `epsilon` of the last step.
     """
-
-    def body(carry: TrainState, _: None) -> tuple[TrainState, dict[str, Array]]:
-        carry = collect_step(program, market, windows, members, carry)
-        return learn_step(program, market, windows, members, carry)
-
-    state, history = lax.scan(body, state, None, length=program.steps_per_epoch)
-    means = {name: jnp.mean(values, axis=0) for name, values in history.items()}
+    steps = learn_steps
+    if program.learner == "kernel":
+        from tidewalk.train.kernel.call import learn_steps as steps
+    state, means = steps(program, market, windows, members, state)
     state, score = evaluate_step(program, market, windows, members, state, means["loss"])
     return state, epoch_metrics(program, members, state, means, score)
 
@@ -123,11 +172,11 @@ def epoch_metrics(
 ) -> dict[str, Any]:
     """Metrics of an epoch as device arrays; the host fetches them in one copy."""
     parts = {field.name: getattr(score.tally, field.name) for field in dataclasses.fields(score.tally)}
-    first = jax.tree.map(lambda leaf: leaf[0], members.hyper)
+    steps = state.clock - 1 - program.prefill_steps
     return {
         **means,
         "score": score.score,
         **{name: values for name, values in parts.items() if values is not None},
         "is_alive": state.is_alive,
-        "epsilon": program.agent.epsilon(first, state.clock - 1 - program.prefill_steps),
+        "epsilon": jax.vmap(lambda hyper: program.agent.epsilon(hyper, steps))(members.hyper),
     }

@@ -18,6 +18,8 @@ from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import EnvConfig, Tally, no_tally
 from tidewalk.trading.limits import Account, Limits, open_account
 
+_MOST_MEMBERS = 2**24
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
@@ -86,9 +88,23 @@ class Program:
     val_sessions: int
     """Most sessions in a validation range."""
     compose: Literal["scan", "associative"]
-    """How position maps are chained along time (see `train.rollout`)."""
+    """How position maps are chained along time (see `train.chains.prefix`)."""
     has_spread: bool = False
     """Whether the market holds recorded spreads that costs use."""
+    val_lengths: tuple[int, ...] = ()
+    """Decisions of the validation range of every member; empty where they are not known: then `val_bars` each."""
+    test_lengths: tuple[int, ...] = ()
+    test_sessions: int = 0
+    """Most sessions in a test range; 0 where they are not known."""
+    session_bars: int = 0
+    """Most decisions of a session in a validation or test range; 0 where not known: accounts go row by row."""
+    learner: Literal["xla", "kernel"] = "xla"
+    """What runs the vector steps of an epoch: a compiled scan, or one kernel of a GPU."""
+
+    @property
+    def step_words(self) -> int:
+        """Random words of a member in a vector step: three for each lane, then one for each sampled transition."""
+        return 3 * self.lanes + self.agent.updates_per_step * self.agent.batch_size
 
     def __post_init__(self) -> None:
         """Refuse sizes that do not fit one another."""
@@ -185,7 +201,7 @@ def make_members(
     root = keys.root_key(root_seed)
 
     def by_member(leaf: HostOrDevice) -> Array:
-        return jnp.asarray(np.repeat(np.broadcast_to(np.asarray(leaf), (windows,)), seeds))
+        return jnp.repeat(jnp.broadcast_to(jnp.asarray(leaf), (windows,)), seeds)
 
     return Members(
         key=jax.vmap(keys.member_key, in_axes=(None, 0, 0))(root, window, seed),
@@ -238,6 +254,19 @@ def _initial_lanes(program: Program, windows: Windows, member: Members) -> Lanes
         age=jnp.zeros(program.lanes, jnp.int32),
         account=None if member.limits is None else open_account((program.lanes,)),
     )
+
+
+def refuse_crowds(windows: int, seeds: int) -> None:
+    """Refuse more members than can be listed at all; whether fewer fit is for the memory of the device to say.
+
+    Raises:
+        ConfigError: names the most seeds.
+    """
+    if windows * seeds > _MOST_MEMBERS:
+        raise ConfigError(
+            f"{windows} window(s) x --seeds {seeds} are {windows * seeds} members; a population has {_MOST_MEMBERS} at "
+            f"most. Use --seeds {_MOST_MEMBERS // windows} or fewer."
+        )
 
 
 def longest(decisions: np.ndarray) -> int:
