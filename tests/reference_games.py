@@ -29,7 +29,7 @@ from tidewalk.trading.env import EnvConfig
 from tidewalk.trading.limits import LimitConfig, Limits, open_account
 from tidewalk.train import rollout as rollouts
 from tidewalk.train.collect import collect, transitions
-from tidewalk.train.passes import Rollout
+from tidewalk.train.passes import Extent, Rollout, Stretches
 from tidewalk.train.population import Lanes, Program, window_of
 from tidewalk.train.rollout import follow, rollout
 
@@ -38,6 +38,12 @@ MARKETS = 500
 BARS = 64
 """Length of every device market: what a world does not fill is poison, so that a gather beyond the data shows."""
 LANES, N_STEP, EPISODE_BARS = 1, 3, 12
+EXTENTS = (
+    Extent("scan", BARS, with_path=True),
+    Extent("associative", BARS, with_path=True, stretches=Stretches(BARS, BARS)),
+    Extent("scan", BARS, with_path=True, stretches=Stretches(BARS + BARS // 5, 5)),
+)
+"""Forms of a pass: an account is counted row by row, session by session, in parts of at most five rows of a session."""
 TICK_USD = Fraction(25, 2)
 CENTER, SCALE = 0.5, 2.0
 GAMMA = 0.5
@@ -199,11 +205,13 @@ def value_table(case: Case):
     return table
 
 
-def program_of(case: Case, compose: str = "scan") -> Program:
+def program_of(case: Case) -> Program:
     env, table = case.env, value_table(case)
     agent = make_dqn(DQNConfig(hidden=(2,), n_step=N_STEP), env.observation_size(case.num_features), env.num_positions)
     chosen = dataclasses.replace(
-        agent, q_values=lambda _, seen: table(seen[: -env.num_positions])[jnp.argmax(seen[-env.num_positions :])]
+        agent,
+        q_values=lambda _, seen: table(seen[: -env.num_positions])[jnp.argmax(seen[-env.num_positions :])],
+        q_table=None,
     )
     return Program(
         agent=chosen,
@@ -218,7 +226,7 @@ def program_of(case: Case, compose: str = "scan") -> Program:
         val_bars=BARS,
         test_bars=BARS,
         val_sessions=10,
-        compose=compose,
+        compose="scan",
         has_spread=case.has_spread,
     )
 
@@ -271,16 +279,16 @@ class Found:
 def found(name: str) -> Found:
     case = case_of(name)
     env, table = case.env, value_table(case)
-    forms = ("scan",) if case.limits else ("scan", "associative")
+    forms = EXTENTS if case.limits else EXTENTS[:2]
 
     def evaluate(market, window, limits, wanted):
-        kept = {"limits": limits, "bars": BARS}
-        greedy = [
-            rollout(program_of(case, form), market, window, window.test, table, with_path=True, **kept)
+        given = program_of(case), market, window, window.test, table
+        greedy = [rollout(*given, limits=limits, extent=form) for form in forms]
+        sequential = rollout_sequential(*given, limits=limits, bars=BARS)
+        paths = [
+            follow(env, market, limits, window.test, wanted, compose=form.compose, stretches=form.stretches)
             for form in forms
         ]
-        sequential = rollout_sequential(program_of(case), market, window, window.test, table, **kept)
-        paths = [follow(env, market, limits, window.test, wanted, compose=form) for form in forms]
         return greedy, sequential, paths
 
     def train(market, window, limits, cost, epsilon, bits):

@@ -18,6 +18,7 @@ from tidewalk.run.study import plan_study
 from tidewalk.trading.account import book, gross_usd
 from tidewalk.trading.costs import Costs, CostTicks
 from tidewalk.trading.env import EnvConfig
+from tidewalk.train.passes import Extent
 from tidewalk.train.population import window_of
 from tidewalk.train.rollout import follow, rollout
 from worlds import World, base, base_epoch, fresh, make_world
@@ -112,7 +113,7 @@ def test_mirrored_prices_and_actions_give_the_same_money_in_mirrored_positions(e
         return table(seen)[::-1, ::-1]
 
     span, bars = jnp.array([100, 400], jnp.int32), 300
-    kept = {"limits": None, "bars": bars, "with_path": True}
+    kept = {"limits": None, "extent": Extent("scan", bars, with_path=True)}
     window = window_of(world.windows, jnp.int32(0))
 
     @functools.partial(jax.jit, static_argnames="table")

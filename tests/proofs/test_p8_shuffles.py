@@ -16,6 +16,7 @@ from tidewalk.market.device import MarketData
 from tidewalk.market.windows import Windows
 from tidewalk.trading.account import book
 from tidewalk.trading.env import EnvConfig
+from tidewalk.train.passes import Extent
 from tidewalk.train.population import window_of
 from tidewalk.train.rollout import rollout
 from worlds import make_world
@@ -50,7 +51,8 @@ def greedy_path(market: MarketData, first: int, count: int) -> np.ndarray:
 
     def play(arrays, windows: Windows):
         window, span = window_of(windows, jnp.int32(0)), jnp.array([first, first + count], jnp.int32)
-        return rollout(world.program, arrays, window, span, table, limits=None, bars=count, with_path=True).positions
+        extent = Extent("scan", count, with_path=True)
+        return rollout(world.program, arrays, window, span, table, limits=None, extent=extent).positions
 
     return np.asarray(jax.jit(play)(world.market, world.windows), np.int64) - 2
 

@@ -15,6 +15,7 @@ from tidewalk.trading.limits import LimitConfig, resolve
 from tidewalk.trading.verify import verify_book
 from tidewalk.train import baselines
 from tidewalk.train.baselines import NAMES, baseline_paths, wanted
+from tidewalk.train.passes import Extent
 
 ENV = EnvConfig()
 
@@ -112,7 +113,7 @@ def test_signals_see_no_future_and_are_warm_from_the_bars_before(name):
     other = dataclasses.replace(data, close_move_ticks=later)
     assert sides(name, other)[:cut] == sides(name, data)[:cut]
     spans, decisions = [(data, 250)], np.array([[250, 290]], np.int32)
-    paths = baseline_paths(ENV, jax.device_put(data.on_device()), None, decisions, spans, bars=40, compose="scan")
+    paths = baseline_paths(ENV, jax.device_put(data.on_device()), None, decisions, spans, extent=Extent("scan", 40))
     assert paths[name][0, :-1].tolist() == wanted(name, data, ENV)[250:289].tolist()
     if name not in ("flat", "long", "short"):
         assert sides(name, other) != sides(name, data)
@@ -161,7 +162,7 @@ def test_every_baseline_obeys_the_rules_and_the_account_limits_of_each_window(en
     limits = resolve(config, Costs(12.5, 2.25, 0.5, 5.0)) if limited else None
     stacked = jax.tree.map(lambda leaf: np.array([leaf, leaf]), limits)
     spans, decisions = [(data, 250), (data, 500)], np.array([[250, 450], [500, 717]], np.int32)
-    paths = baseline_paths(env, jax.device_put(data.on_device()), stacked, decisions, spans, bars=217, compose="scan")
+    paths = baseline_paths(env, jax.device_put(data.on_device()), stacked, decisions, spans, extent=Extent("scan", 217))
     assert list(paths) == list(NAMES)
     for name, by_window in paths.items():
         for row, (first, stop) in zip(by_window, decisions.tolist(), strict=True):

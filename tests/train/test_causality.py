@@ -27,7 +27,7 @@ from tidewalk.trading.account import book
 from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import epoch as phases
-from tidewalk.train.passes import scaler_of
+from tidewalk.train.passes import Extent, scaler_of
 from tidewalk.train.population import Members, Program, initial_state, longest, make_members, window_of
 from tidewalk.train.rollout import rollout
 
@@ -127,7 +127,7 @@ def compiled(name: str):
         "evaluate": lambda *args: phases.evaluate_step(program(), *args),
         "play": lambda market, rows, span: (
             rollout(
-                program(), market, first_row(rows), span, random_table(), limits=None, bars=128, with_path=True
+                program(), market, first_row(rows), span, random_table(), limits=None, extent=Extent("scan", 128, True)
             ).positions
         ),
         "see": lambda market, rows, bars: jax.vmap(

@@ -33,7 +33,7 @@ def follower(env: EnvConfig) -> Agent:
     def nothing(*_):
         raise AssertionError("only acted with")
 
-    return Agent(nothing, nothing, q_values, nothing, nothing, n_step=1, updates_per_step=1, batch_size=1)
+    return Agent(nothing, nothing, q_values, nothing, nothing, config=None, n_step=1, updates_per_step=1, batch_size=1)
 
 
 def best_of(likings: list[float], epochs: list[int]) -> Best:

@@ -12,7 +12,8 @@ from support import chain_market, planted_signs, random_half_spreads
 from tidewalk.market.device import CLOSING
 from tidewalk.trading.account import book, by_session
 from tidewalk.trading.env import EnvConfig, Tally
-from tidewalk.train.evaluate import trade_ensembles, trade_members, validate
+from tidewalk.train import batches
+from tidewalk.train.evaluate import trade_ensembles, trade_members, validate_all
 from tidewalk.train.population import Best
 from worlds import base, base_state, made_limits, make_world
 
@@ -37,12 +38,10 @@ def test_the_session_sharpe_is_that_of_the_books(env, start, is_recorded, limits
     world = session_world(env, is_recorded=is_recorded, limits=made_limits(**limits) if limits else None)
     first = 605 - 605 % 24 + start + 4
     windows = dataclasses.replace(world.windows, val=jnp.array([[first, first + 150]], jnp.int32))
-    member = jax.tree.map(lambda leaf: leaf[0], world.members)
-    params = world.program.agent.params(world.program.agent.init(member.key))
-    score = jax.jit(functools.partial(validate, world.program))(world.market, windows, member, params)
+    batched = networks(world)
+    score = jax.jit(functools.partial(validate_all, world.program))(world.market, windows, world.members, batched)
     policy = jax.jit(functools.partial(trade_members, dataclasses.replace(world.program, test_bars=150)))
     zero, one = jnp.zeros(1), jnp.ones(1, jnp.int32)
-    batched = jax.tree.map(lambda leaf: leaf[None], params)
     best = Best(params=batched, score=zero, epoch=one, spread=zero, tally=Tally(one, one))
     path = policy(world.market, dataclasses.replace(windows, test=windows.val), world.members, best)
     lots = (np.asarray(path[0], np.int64) - env.flat) * env.lots_per_level
@@ -54,7 +53,7 @@ def test_the_session_sharpe_is_that_of_the_books(env, start, is_recorded, limits
     assert not limits or sessions.rolled.any() or (net < -30).any()
     assert bool(sessions.crossed_ticks.any()) == is_recorded
     assert len(np.unique(net)) > 3
-    assert float(score.score) == pytest.approx(net.mean() / net.std(ddof=1), rel=1e-4)
+    assert float(score.score[0]) == pytest.approx(net.mean() / net.std(ddof=1), rel=1e-4)
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
@@ -64,17 +63,15 @@ def test_the_net_reward_that_chooses_the_best_epoch_is_that_of_the_books(is_reco
     world = make_world(windows=1, seeds=1, data=data, has_spread=is_recorded)
     windows = dataclasses.replace(world.windows, test=world.windows.val)
     program = dataclasses.replace(world.program, test_bars=world.program.val_bars)
-    member = jax.tree.map(lambda leaf: leaf[0], world.members)
-    params = program.agent.params(program.agent.init(member.key))
-    score = jax.jit(functools.partial(validate, program))(world.market, windows, member, params)
+    batched = networks(world)
+    score = jax.jit(functools.partial(validate_all, program))(world.market, windows, world.members, batched)
     zero, one = jnp.zeros(1), jnp.ones(1, jnp.int32)
-    batched = jax.tree.map(lambda leaf: leaf[None], params)
     best = Best(params=batched, score=zero, epoch=one, spread=zero, tally=Tally(one, one))
     path = jax.jit(functools.partial(trade_members, program))(world.market, windows, world.members, best)
     first, stop = (int(edge) for edge in windows.val[0])
     account = book(data, first, np.asarray(path[0], np.int64)[: stop - first] - 1)
     net = account.gross_ticks.sum() - 1.0 * account.sides.sum() - account.crossed_ticks.sum()
-    assert float(score.score) == pytest.approx(0.1 * net, rel=1e-5)
+    assert float(score.score[0]) == pytest.approx(0.1 * net, rel=1e-5)
     assert (score.tally.crossed_ticks is None) != is_recorded
 
 
@@ -110,3 +107,67 @@ def test_a_member_without_a_best_epoch_stays_flat_in_the_test_months():
     )
     traded = (np.asarray(path) != world.program.env.flat).any(axis=1)
     assert traded.tolist() == [False, True, True, False]
+
+
+def uneven_world():
+    """Three windows whose validation ranges have 20, 200 and 60 decisions, two members each, and random networks."""
+    world = make_world(windows=3)
+    first = world.windows.val[:, :1]
+    val = jnp.concatenate([first, first + jnp.array([[20], [200], [60]], jnp.int32)], axis=1)
+    return dataclasses.replace(world, windows=dataclasses.replace(world.windows, val=val)), networks(world)
+
+
+UNEVEN = (20, 20, 200, 200, 60, 60)
+
+
+def networks(world):
+    agent = world.program.agent
+    return jax.jit(jax.vmap(lambda key: agent.params(agent.init(key))))(world.members.key)
+
+
+def scores_of(world, params, **changes):
+    program = dataclasses.replace(world.program, **changes)
+    return jax.jit(functools.partial(validate_all, program))(*world.fixed, params)
+
+
+@pytest.mark.parametrize("compose", ["scan", "associative"])
+def test_buckets_and_batches_change_no_score(compose, monkeypatch):
+    """All members at once, padded to the longest; in buckets of a few; and each on its own in chunks of 7 bars."""
+    world, params = uneven_world()
+    whole = scores_of(world, params, compose="associative")
+    monkeypatch.setattr(batches, "LEAST_CHUNK", 7)
+    bar = 4 * 3 * (2 * 21 + 3)  # the table of a bar: three positions, 18 observed features and three
+    monkeypatch.setattr(batches, "SCRATCH_BYTES", bar * 7 * 4)
+    monkeypatch.setattr(batches, "CACHE_BYTES", bar * 7)
+    for planned in ((), UNEVEN):
+        found = scores_of(world, params, compose=compose, val_lengths=planned)
+        assert np.array_equal(found.tally.gross_ticks, whole.tally.gross_ticks)
+        assert np.array_equal(found.tally.sides, whole.tally.sides)
+        np.testing.assert_allclose(found.spread, whole.spread, rtol=1e-5)
+        np.testing.assert_allclose(found.score, whole.score, rtol=1e-5)
+    assert len(np.unique(whole.tally.sides)) > 3
+
+
+def test_a_range_longer_than_planned_is_never_chosen():
+    """A plan for other windows would cut it short without a word."""
+    found = scores_of(*uneven_world(), val_lengths=(20, 20, 60, 60, 60, 60))
+    assert np.isnan(found.score).tolist() == np.isnan(found.spread).tolist() == [False, False, True, True, False, False]
+
+
+def test_the_paths_of_uneven_test_months_are_those_of_each_month_alone():
+    world, params = uneven_world()
+    windows = dataclasses.replace(world.windows, test=world.windows.val)
+    program = dataclasses.replace(world.program, test_bars=200)
+    ones = jnp.ones(6)
+    best = Best(params, ones, jnp.ones(6, jnp.int32), ones, Tally(ones.astype(jnp.int32), ones.astype(jnp.int32)))
+    assert len(batches.buckets(UNEVEN, 6, 200, most_padding=0.5)) > 1
+    for trade, count in ((trade_members, 6), (functools.partial(trade_ensembles, seeds=2), 3)):
+        paths = [
+            np.asarray(jax.jit(functools.partial(trade, form))(world.market, windows, world.members, best))
+            for form in (program, dataclasses.replace(program, test_lengths=UNEVEN))
+        ]
+        assert paths[0].shape == (count, 200)
+        assert np.array_equal(*paths)
+        beyond = np.arange(200)[None, :] >= np.asarray(UNEVEN)[:: 6 // count, None]
+        assert (paths[0][beyond] == program.env.flat).all()
+        assert (paths[0] != program.env.flat).any(axis=1).all()

@@ -13,6 +13,7 @@ from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import EnvConfig
 from tidewalk.trading.limits import LimitConfig, Limits, resolve
 from tidewalk.trading.verify import halts
+from tidewalk.train.passes import Extent
 from tidewalk.train.random_timing import (
     draw_shifts,
     free_rows,
@@ -62,9 +63,9 @@ def on_device(data: MarketData, env: EnvConfig, account: Book, shifts: np.ndarra
     positions[0, :count] = account.after_lots // env.lots_per_level + env.flat
     is_free = np.append(free_rows(data, env, first, count), np.zeros(3, bool))[None]
     stacked = jax.tree.map(lambda leaf: np.array([leaf]), limits)
-    span = np.array([[first, first + count]])
+    span, extent = np.array([[first, first + count]]), Extent("scan", count + 3)
     found = tallies_under_rules(
-        env, jax.device_put(data.on_device()), stacked, span, positions, is_free, shifts[None], compose="scan"
+        env, jax.device_put(data.on_device()), stacked, span, positions, is_free, shifts[None], extent
     )
     crossed = 0.0 if found.crossed_ticks is None else found.crossed_ticks[0]
     paid = costs_usd(DEAR, found.sides[0], crossed, 0 if found.rolled is None else found.rolled[0])
@@ -130,10 +131,10 @@ def test_paths_of_several_windows_are_followed_in_batches(monkeypatch):
     alone = [on_device(data, env, account, row) for account, row in zip(accounts, shifts, strict=True)]
     positions = np.array([account.after_lots + 1 for account in accounts], np.int8)
     is_free = np.array([free_rows(data, env, account.first, 30) for account in accounts])
-    monkeypatch.setattr(random_timing, "_BATCH_ELEMENTS", 7 * 30 * 3)
+    monkeypatch.setitem(random_timing._BATCH_ELEMENTS, "scan", 7 * 30 * 3)
     spans = np.array([[5, 35], [40, 70]])
     both = tallies_under_rules(
-        env, jax.device_put(data.on_device()), None, spans, positions, is_free, shifts, compose="scan"
+        env, jax.device_put(data.on_device()), None, spans, positions, is_free, shifts, Extent("scan", 30)
     )
     nets = gross_usd(DEAR, both.gross_ticks) - costs_usd(DEAR, both.sides)
     np.testing.assert_allclose(nets, alone)

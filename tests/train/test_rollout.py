@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sequential import rollout_sequential
+from sequential import rollout_sequential, tally_of, with_account
 from support import chain_market, planted_signs, random_half_spreads
+from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.core import keys
-from tidewalk.market.device import CLOSING, NO_ENTRY, ROLL
+from tidewalk.market.device import CLOSING, NO_ENTRY
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import rollout as rollouts
+from tidewalk.train.passes import Extent, Stretches
 from tidewalk.train.population import window_of
 from tidewalk.train.rollout import ensemble_table, follow, member_table, rollout
 from worlds import made_limits, make_world
@@ -28,6 +30,7 @@ ENVS = [
     EnvConfig(flat_at_close=True),
     EnvConfig(positions=3, lots_per_level=2, max_position=4, direction="long", roll_as="spread", decision_delay=2),
     EnvConfig(positions=2, no_entry_minutes=60, flat_at_close=True, direction="short"),
+    EnvConfig(positions=4, no_entry_minutes=60, roll_as="spread"),
 ]
 
 
@@ -45,7 +48,8 @@ class Played:
 
     world: object
     forms: object
-    """limits -> composed by scan, composed by association, bar by bar; with the account, bar by bar with it"""
+    """limits -> composed by scan and by association; beside the account by session, and by parts of one; then bar by
+    bar, without the account and with it"""
     followed: object
     """(limits or None, wanted, how maps are chained) -> positions"""
 
@@ -60,12 +64,14 @@ def played(number: int) -> Played:
     def forms(limits):
         given = (world.market, window, window.test, table)
         composed = [
-            rollout(dataclasses.replace(program, compose=c), *given, limits=None, bars=bars, with_path=True)
+            rollout(program, *given, limits=None, extent=Extent(c, bars, with_path=True))
             for c in ("scan", "associative")
         ]
-        one_by_one = rollout_sequential(program, *given, limits=None, bars=bars)
-        counted = rollout(program, *given, limits=limits, bars=bars, with_path=True)
-        return *composed, one_by_one, counted, rollout_sequential(program, *given, limits=limits, bars=bars)
+        by_session = Extent("associative", bars, with_path=True, stretches=Stretches(30, 24))
+        by_part = Extent("scan", bars, with_path=True, chunk=100, stretches=Stretches(150, 7))
+        counted = [rollout(program, *given, limits=limits, extent=extent) for extent in (by_session, by_part)]
+        sequential = [rollout_sequential(program, *given, limits=kept, bars=bars) for kept in (None, limits)]
+        return *composed, *counted, *sequential
 
     def followed(limits, wanted, compose):
         return follow(env, world.market, limits, world.windows.test[0], wanted, compose=compose)
@@ -85,19 +91,23 @@ def random_table(world, seed=1):
     return member_table(agent, world.program.env, params)
 
 
-def tally_of(data, env, first, lots, *, held=0):
-    """Sums of a path that starts with a position, in plain Python."""
-    gross = sides = rolled = crossed = 0
-    for bar, after in enumerate(lots, first):
-        is_roll = data.flags[bar] & ROLL
-        kept = min(abs(held), abs(after)) if is_roll and held * after > 0 else 0
-        traded = abs(held) + abs(after) - 2 * kept if is_roll else abs(after - held)
-        traded += 2 * kept if env.roll_as == "sides" else 0
-        rolled += kept
-        gross, sides = gross + after * int(data.move_ticks[bar]), sides + traded
-        crossed += traded * (0.0 if data.half_spread_ticks is None else float(data.half_spread_ticks[bar + 1]))
-        held = after
-    return gross, sides, rolled, crossed
+@pytest.mark.parametrize("config", [DQNConfig(), DQNConfig(hidden=(5, 9, 7), duelling=False), DQNConfig(hidden=(16,))])
+@pytest.mark.parametrize("env", ENVS, ids=str)
+def test_the_table_of_a_bar_is_that_of_single_observations(env, config):
+    """The first layer once per bar: the same values to rounding and the same choices, for what can be held."""
+    size = 5 * env.lookback
+    agent = make_dqn(config, size + env.num_positions, env.num_positions)
+    params, held = agent.params(agent.init(keys.root_key(3))), env.reachable
+    seen = jnp.asarray(np.random.default_rng(0).normal(0, 3, (200, size)), jnp.float32)
+    forms = [
+        jax.vmap(member_table(one, env, params))(seen) for one in (agent, dataclasses.replace(agent, q_table=None))
+    ]
+    at_once, one_by_one = (np.asarray(form)[:, held, held] for form in forms)
+    np.testing.assert_allclose(at_once, one_by_one, atol=1e-6 * np.abs(one_by_one).max())
+    assert np.ptp(one_by_one, axis=1).max() > 1e-3, "the position held must matter"
+    clear = np.ptp(np.sort(one_by_one, axis=-1)[..., -2:], axis=-1) > 1e-5
+    assert clear.mean() > 0.99
+    assert np.array_equal(at_once.argmax(axis=-1)[clear], one_by_one.argmax(axis=-1)[clear])
 
 
 def lots_of(world, positions):
@@ -119,7 +129,7 @@ def assert_within_the_rules(data, env, first, lots):
     assert held == 0, "the last decision closes"
 
 
-IMPLIED = (1, 2)
+IMPLIED = (1, 2, 5)
 """Rules that others of the list imply; each costs a compilation of five forms."""
 
 
@@ -130,13 +140,13 @@ def test_all_forms_of_a_greedy_rollout_take_the_same_positions(number):
     """Composed maps, in both ways, and acting bar by bar; and beside an account that reaches no limit."""
     made = played(number)
     env, data = made.world.program.env, made.world.data
-    composed, associated, reference, counted, counted_reference = made.forms(made_limits())
+    *forms, reference, counted_reference = made.forms(made_limits())
     assert len(np.unique(reference)) > 1
     assert np.array_equal(counted_reference, reference)
     first, lots = lots_of(made.world, reference)
     assert_within_the_rules(data, env, first, lots)
     gross, sides, rolled, crossed = tally_of(data, env, first, lots)
-    for form in (composed, associated, counted):
+    for form in forms:
         assert np.array_equal(form.positions, reference)
         tally = form.tally
         assert (int(tally.gross_ticks), int(tally.sides)) == (gross, sides)
@@ -151,45 +161,13 @@ def test_a_chunk_is_a_matter_of_memory_alone(monkeypatch):
     for chunk in (64, 2048):
         monkeypatch.setattr(rollouts, "CHUNK", chunk)
         given = (world.program, world.market, window, window.test, table)
-        play = jax.jit(functools.partial(rollout, *given, bars=bars, with_path=True))
+        play = jax.jit(functools.partial(rollout, *given, extent=Extent("scan", bars, with_path=True)))
         found.append(play(limits=made_limits(drawdown=60)))
     assert np.array_equal(found[0].positions, found[1].positions)
     assert int(found[0].tally.gross_ticks) == int(found[1].tally.gross_ticks)
 
 
 # ---- account limits
-
-
-def with_account(world, limits, wanted):
-    """The path of wanted lots under the limits, in plain Python and exact: the contract, row by row.
-
-    Args:
-        world: market, rules and range.
-        limits: in milliticks.
-        wanted: (bar, lots held) -> lots wanted.
-
-    Returns:
-        The path in lots, the bars whose decisions were halted, and whether the account ended.
-    """
-    data, env = world.data, world.program.env
-    first, stop = (int(edge) for edge in world.windows.test[0])
-    capital, daily, drawdown = (int(x) for x in (limits.capital, limits.daily_loss, limits.drawdown))
-    equity = peak = day = held = 0
-    is_over, halted_rows, path = False, [], []
-    for bar in range(first, stop):
-        is_same_day = bar > first and data.session_id[bar + 1] == data.session_id[bar]
-        is_halted = is_over or (is_same_day and day <= -daily)
-        is_closing = env.flat_at_close and data.flags[bar] & CLOSING
-        after = 0 if is_halted or is_closing or bar == stop - 1 else wanted(bar, held)
-        gross, sides, rolled, crossed = tally_of(data, env, bar, [after], held=held)
-        net = gross * 1000 - sides * 1000 - (rolled * 1500 if env.roll_as == "spread" else 0) - round(crossed * 1000)
-        equity, day = equity + net, (day if is_same_day else 0) + net
-        peak = max(peak, equity)
-        is_over = is_over or equity <= -capital or peak - equity >= drawdown
-        halted_rows += [bar] if is_halted else []
-        path.append(after)
-        held = after
-    return path, halted_rows, is_over
 
 
 LIMITS = [{"capital": 40}, {"daily": 6}, {"drawdown": 45}, {"capital": 300, "daily": 12, "drawdown": 200}]
@@ -201,8 +179,9 @@ def test_account_limits_halt_a_rollout_row_by_row(number, limits):
     """The rollout, acting bar by bar, the followed path and plain Python agree on every position."""
     played_here, made = played(number), made_limits(**limits)
     world = played_here.world
-    free, _, _, found, reference = played_here.forms(made)
+    free, _, found, by_part, _, reference = played_here.forms(made)
     assert np.array_equal(found.positions, reference)
+    assert np.array_equal(by_part.positions, reference)
     first, lots = lots_of(world, reference)
     assert_within_the_rules(world.data, world.program.env, first, lots)
     assert lots != lots_of(world, free.positions)[1], "the limits must act"
@@ -249,7 +228,7 @@ def test_a_rollout_starts_flat_and_is_flat_beyond_its_range(world_factory):
 
     short = jnp.array([100, 110], jnp.int32)
     given = (world.program, world.market, window, short, always_long)
-    found = jax.jit(functools.partial(rollout, *given, limits=None, bars=16, with_path=True))()
+    found = jax.jit(functools.partial(rollout, *given, limits=None, extent=Extent("scan", 16, with_path=True)))()
     assert found.positions.tolist() == [2] * 9 + [1] * 7
     assert int(found.tally.sides) == 2
 
@@ -265,7 +244,8 @@ def test_a_delay_shifts_what_a_policy_sees_and_nothing_else(world_factory, delay
         world = make_world(windows=1, seeds=1, env=EnvConfig(decision_delay=bars), data=roll_market())
         window = window_of(world.windows, jnp.int32(0))
         given = (world.program, world.market, window, window.test, follow_sign)
-        play = functools.partial(rollout, *given, limits=None, bars=world.program.test_bars, with_path=True)
+        extent = Extent("scan", world.program.test_bars, with_path=True)
+        play = functools.partial(rollout, *given, limits=None, extent=extent)
         return np.asarray(jax.jit(play)().positions)
 
     now, late = held(0), held(delay)

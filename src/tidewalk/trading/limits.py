@@ -52,7 +52,7 @@ class LimitConfig:
 
     @property
     def is_any(self) -> bool:
-        """Whether any limit is set; then an account is counted, and rollouts are sequential."""
+        """Whether any limit is set; then an account is counted beside every pass (see `train.counted`)."""
         return bool(self.given)
 
 

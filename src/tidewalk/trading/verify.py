@@ -80,6 +80,15 @@ def forced(market: MarketData, env: EnvConfig, account: Book, limits: Limits | N
     return np.where(halted != "", halted, reason)
 
 
+def _must_be_flat(market: MarketData, env: EnvConfig, account: Book, limits: Limits | None) -> np.ndarray:
+    """Where `forced` has a rule; without limits, which take a replay of the account, with no words made."""
+    if limits is not None:
+        return forced(market, env, account, limits) != DECISION
+    must = _has_flag(market, account, CLOSING) & env.flat_at_close
+    must[-1:] = True
+    return must
+
+
 def _has_flag(market: MarketData, account: Book, flag: int) -> np.ndarray:
     return (market.flags[account.fill_bars - 1] & flag) != 0
 
@@ -101,21 +110,20 @@ def verify_book(policy: str, market: MarketData, env: EnvConfig, account: Book, 
     most = env.max_lots
     is_late = _has_flag(market, account, NO_ENTRY) & (env.no_entry_minutes > 0)
     enters = (before * after < 0) | (np.abs(after) > np.abs(before))
-    why_flat = forced(market, env, account, limits)
+    must_be_flat = _must_be_flat(market, env, account, limits)
     broken = {
         f"is not a multiple of {env.lots_per_level} lots": after % env.lots_per_level != 0,
         f"exceeds {most} lots": np.abs(after) > most,
         "is short in a study of long positions": (after < 0) & (env.direction == "long"),
         "is long in a study of short positions": (after > 0) & (env.direction == "short"),
         "was entered in the minutes without entries": is_late & enters,
-        "is not flat where it must be": (why_flat != DECISION) & (after != 0),
+        "is not flat where it must be": must_be_flat & (after != 0),
     }
     for what, is_broken in broken.items():
         if is_broken.any():
             row = int(np.argmax(is_broken))
-            raise _fault(
-                policy, market, account, row, f"{after[row]} lots after {before[row]}, which {what} ({why_flat[row]})"
-            )
+            why = forced(market, env, account, limits)[row]
+            raise _fault(policy, market, account, row, f"{after[row]} lots after {before[row]}, which {what} ({why})")
     _check_amounts(policy, market, env, account)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
-from scipy.signal import lfilter
 
 from tidewalk.core.arrays import Array, HostOrDevice, Int8, Int32
 from tidewalk.market.device import Market, MarketData
 from tidewalk.trading.env import EnvConfig
 from tidewalk.trading.limits import Limits
+from tidewalk.train.passes import Extent
 from tidewalk.train.rollout import follow
 
 TSMOM_SESSIONS = 20
@@ -45,8 +45,7 @@ def baseline_paths(
     decisions: np.ndarray,
     spans: Sequence[tuple[MarketData, int]],
     *,
-    bars: int,
-    compose: str,
+    extent: Extent,
 ) -> dict[str, np.ndarray]:
     """Positions of every baseline over the test range of every window, under all rules and account limits.
 
@@ -56,13 +55,12 @@ def baseline_paths(
         limits: account limits, leaves `[W]`; None where an account is not counted.
         decisions: `[W, 2]` ranges `[first, stop)` in bars of the resident market.
         spans: for each window the market of its symbol, and the first decision in bars of that.
-        bars: bound H on the length of a range.
-        compose: how rollouts chain position maps (see `train.passes`).
+        extent: form of a pass over a range of at most H bars.
 
     Returns:
         Name -> position indices `[W, H]` int8, flat beyond a range.
     """
-    want = np.full((len(NAMES), len(decisions), bars), env.flat, np.int8)
+    want = np.full((len(NAMES), len(decisions), extent.bars), env.flat, np.int8)
     counts = (decisions[:, 1] - decisions[:, 0]).tolist()
     for number, name in enumerate(NAMES):
         of_market: dict[int, np.ndarray] = {}  # each symbol's signal once, whatever the number of its windows
@@ -70,11 +68,11 @@ def baseline_paths(
             if id(data) not in of_market:
                 of_market[id(data)] = wanted(name, data, env)
             want[number, window, :count] = of_market[id(data)][first : first + count]
-    paths = _followed(env, market, limits, decisions, want, compose=compose)
+    paths = _followed(env, market, limits, decisions, want, extent=extent)
     return dict(zip(NAMES, np.asarray(paths), strict=True))
 
 
-@functools.partial(jax.jit, static_argnames=("env", "compose"))
+@functools.partial(jax.jit, static_argnames=("env", "extent"))
 def _followed(
     env: EnvConfig,
     market: Market,
@@ -82,10 +80,10 @@ def _followed(
     decisions: Int32[HostOrDevice, "W 2"],
     want: Int8[HostOrDevice, "N W H"],
     *,
-    compose: str,
+    extent: Extent,
 ) -> Int8[Array, "N W H"]:
     def one(limits: Limits | None, decisions: Array, want: Array) -> Array:
-        return follow(env, market, limits, decisions, want, compose=compose)
+        return follow(env, market, limits, decisions, want, compose=extent.compose, stretches=extent.stretches)
 
     return jax.vmap(jax.vmap(one), in_axes=(None, None, 0))(limits, decisions, want)
 
@@ -138,6 +136,8 @@ def _ma_cross(market: MarketData) -> np.ndarray:
 def _ema(values: np.ndarray, bars: int) -> np.ndarray:
     """Exponential average with weight 2 / (bars + 1) on the newest value, starting from the first."""
     weight = 2.0 / (bars + 1)
+    from scipy.signal import lfilter  # half a second that no training waits for
+
     return lfilter([weight], [1.0, weight - 1.0], values, zi=values[:1] * (1.0 - weight))[0]
 
 

@@ -18,9 +18,10 @@ from tidewalk.market.windows import Windows
 from tidewalk.trading import env as env_ops
 from tidewalk.trading.env import Tally
 from tidewalk.trading.limits import Limits
-from tidewalk.train.passes import Walk, bounds_of_all, scaler_of, walked
+from tidewalk.train.passes import Extent, Walk, bounds_of_all, scaler_of
 from tidewalk.train.population import Best, Program
-from tidewalk.train.rollout import CHUNK, QTable, ensemble_table, member_table
+from tidewalk.train.rollout import CHUNK, QTable, ensemble_table, member_table, stretches_in_test
+from tidewalk.train.walks import walked
 
 _MOST_ELEMENTS = 2**28
 
@@ -59,7 +60,8 @@ def surface_tallies(
     widths = sum(leaf.shape[-1] for leaf in jax.tree.leaves(best.params))
     positions = program.env.num_positions
     by_bar = positions * (positions + widths) + len(delays) * (positions + 8 * points)
-    batch = max(1, _MOST_ELEMENTS // ((1 + seeds) * min(CHUNK, program.test_bars) * by_bar))
+    by_policy = min(CHUNK, program.test_bars) * by_bar + len(delays) * program.test_bars * (limits is not None)
+    batch = max(1, _MOST_ELEMENTS // ((1 + seeds) * by_policy))
     return lax.map(one, (windows, by_window, limits), batch_size=min(batch, windows.test.shape[0]))
 
 
@@ -87,6 +89,8 @@ def _of_table(
     env, bars, most = program.env, program.test_bars, max(delays)
     prompt, chunk, span = dataclasses.replace(env, decision_delay=0), min(CHUNK, bars), window.test
 
+    extent = Extent(program.compose, bars, chunk=chunk, stretches=stretches_in_test(program))
+
     def of_point(delay: Array, limits: Limits | None) -> Tally:
         def propose(bar: Array) -> tuple[Array, Array]:
             # nothing here depends on delay or limits, so that a map over these leaves it alone
@@ -96,8 +100,7 @@ def _of_table(
             known = lax.dynamic_slice_in_dim(q, most - delay, chunk)
             return env_ops.choose(env, known, *bounds_of_all(env, market, span, bar)), jnp.zeros(bar.shape)
 
-        walk = Walk(env, market, limits, span, program.compose)
-        return walked(walk, propose, bars=bars, chunk=chunk, with_path=False).tally
+        return walked(Walk(env, market, limits, span), propose, extent).tally
 
     def of_delay(delay: Array) -> Tally:
         if limits is None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,9 +15,21 @@ from tidewalk.trading import env as env_ops
 from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import Step, Tally
 from tidewalk.trading.limits import Limits
-from tidewalk.train.passes import step_at
+from tidewalk.train.batches import Batch, batch, buckets, over_members
+from tidewalk.train.passes import Extent, step_at
 from tidewalk.train.population import Best, Members, Program, window_of
-from tidewalk.train.rollout import ensemble_table, member_table, rollout
+from tidewalk.train.rollout import (
+    QTable,
+    bar_bytes,
+    ensemble_table,
+    member_table,
+    rollout,
+    stretches_in_test,
+    stretches_in_val,
+)
+
+_TEST_PADDING = 0.5
+"""The test months are traded once: a further bucket costs more to compile than a little padding to evaluate."""
 
 
 @functools.partial(
@@ -34,15 +47,39 @@ class Score:
     tally: Tally
 
 
-def validate(program: Program, market: Market, windows: Windows, member: Members, params: PyTree) -> Score:
+def validate_all(program: Program, market: Market, windows: Windows, members: Members, params: PyTree) -> Score:
+    """Greedy passes of all members over the validation months of their windows, in buckets of similar length.
+
+    Args:
+        program: static settings.
+        market: the resident market.
+        windows: all windows.
+        members: the members, leaves `[M, ...]`.
+        params: their parameters, leaves `[M, ...]`.
+
+    Returns:
+        Scores, leaves `[M]`. A range that is longer than the program was planned for would be cut short: its score and
+        spread are NaN, so that it is never chosen.
+    """
+    lengths = _lengths(windows.val[members.window])
+    plan = buckets(program.val_lengths, lengths.shape[0], program.val_bars)
+
+    def one(row: tuple[Members, PyTree], bars: int, chunk: int) -> Score:
+        extent = Extent(program.compose, bars, program.select == "sharpe", chunk, stretches_in_val(program))
+        return _validate(program, market, windows, row, extent)
+
+    found, is_whole = over_members(one, (members, params), lengths, plan, _batches(program, params))
+    whole = functools.partial(jnp.where, is_whole)
+    return Score(whole(found.score, jnp.nan), whole(found.spread, jnp.nan), found.tally)
+
+
+def _validate(program: Program, market: Market, windows: Windows, row: tuple[Members, PyTree], extent: Extent) -> Score:
     """Greedy pass of one member over the validation months of its window."""
+    member, params = row
     window = window_of(windows, member.window)
     table = member_table(program.agent, program.env, params)
-    by_sharpe = program.select == "sharpe"
-    result = rollout(
-        program, market, window, window.val, table, limits=member.limits, bars=program.val_bars, with_path=by_sharpe
-    )
-    if by_sharpe:
+    result = rollout(program, market, window, window.val, table, limits=member.limits, extent=extent)
+    if extent.with_path:
         score = _session_sharpe(program, market, window, member, result.positions)
     else:
         score = env_ops.reward(result.tally, member.cost, window.reward_scale)
@@ -57,15 +94,16 @@ def trade_members(
     A member without a best epoch has nothing but its first, random weights: it stays flat.
     """
 
-    def one(member: Members, params: PyTree, epoch: Array) -> Array:
-        window = window_of(windows, member.window)
+    def one(row: tuple[Members, PyTree, Array], bars: int, chunk: int) -> Array:
+        member, params, epoch = row
         table = member_table(program.agent, program.env, params)
-        result = rollout(
-            program, market, window, window.test, table, limits=member.limits, bars=program.test_bars, with_path=True
-        )
-        return jnp.where(epoch > 0, result.positions, jnp.int8(program.env.flat))
+        path = _traded(program, market, window_of(windows, member.window), table, member.limits, (bars, chunk))
+        return jnp.where(epoch > 0, path, jnp.int8(program.env.flat))
 
-    return jax.vmap(one)(members, best.params, best.epoch)
+    lengths = _lengths(windows.test[members.window])
+    plan = buckets(program.test_lengths, lengths.shape[0], program.test_bars, most_padding=_TEST_PADDING)
+    rows = members, best.params, best.epoch
+    return over_members(one, rows, lengths, plan, _batches(program, best.params))[0]
 
 
 def trade_ensembles(
@@ -79,13 +117,35 @@ def trade_ensembles(
     by_window: Any = jax.tree.map(lambda leaf: leaf.reshape(-1, seeds, *leaf.shape[1:]), best)
     limits = jax.tree.map(lambda leaf: leaf[::seeds], members.limits)
 
-    def one(window: Windows, members: Best, limits: Limits | None) -> Array:
+    def one(row: tuple[Windows, Best, Limits | None], bars: int, chunk: int) -> Array:
+        window, members, limits = row
         table = ensemble_table(program.agent, program.env, members.params, members.spread, members.epoch > 0)
-        return rollout(
-            program, market, window, window.test, table, limits=limits, bars=program.test_bars, with_path=True
-        ).positions
+        return _traded(program, market, window, table, limits, (bars, chunk))
 
-    return jax.vmap(one)(windows, by_window, limits)
+    lengths = _lengths(windows.test)
+    known = program.test_lengths[::seeds]
+    plan = buckets(known, lengths.shape[0], program.test_bars, most_padding=_TEST_PADDING)
+    return over_members(one, (windows, by_window, limits), lengths, plan, _batches(program, best.params, seeds))[0]
+
+
+def _traded(
+    program: Program, market: Market, window: Windows, table: QTable, limits: Limits | None, size: tuple[int, int]
+) -> Int8[Array, "H"]:
+    """Positions over the test months of one window, flat beyond them up to the longest of all windows."""
+    bars, chunk = size
+    extent = Extent(program.compose, bars, True, chunk, stretches_in_test(program))
+    path = rollout(program, market, window, window.test, table, limits=limits, extent=extent).positions
+    return jnp.pad(path, (0, program.test_bars - bars), constant_values=program.env.flat)
+
+
+def _lengths(decisions: Int32[Array, "M 2"]) -> Int32[Array, "M"]:
+    return decisions[:, 1] - decisions[:, 0]
+
+
+def _batches(program: Program, params: PyTree, policies: int = 1) -> Callable[[int, int], Batch]:
+    """How many members, of `policies` networks each, and bars are evaluated at a time."""
+    each = policies * bar_bytes(program.env, params)
+    return lambda members, bars: batch(program.compose, members, bars, each)
 
 
 def path_rewards(

@@ -21,7 +21,7 @@ from tidewalk.market.device import NO_ENTRY, ROLL, Market
 from tidewalk.trading import env as env_ops
 from tidewalk.trading.costs import CostTicks, counts
 from tidewalk.trading.env import EnvConfig
-from tidewalk.train.passes import chain
+from tidewalk.train.chains import chain
 
 CHUNK = 2048
 """Most bars whose gains are held at a time; of what lies before and after, only the values at the seams are kept."""

@@ -1,17 +1,11 @@
-"""One pass over a decision range: targets of every (bar, position) are proposed in batches and chained along time.
-
-Without account limits the chain is a composition of maps. Account limits depend on the path: with them the same maps
-are followed row by row beside the account.
-"""
+"""What every pass over a decision range shares: its rows, its rules and its sums."""
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from tidewalk.core.arrays import Array, Bool, Float32, Int8, Int32
 from tidewalk.market.device import Market
@@ -20,6 +14,9 @@ from tidewalk.trading import env as env_ops
 from tidewalk.trading import limits as limit_ops
 from tidewalk.trading.env import EnvConfig, Scaler, Step, Tally
 from tidewalk.trading.limits import Account, Limits
+
+Propose = Callable[[Int32[Array, "H"]], tuple[Int32[Array, "H P"], Float32[Array, "H"]]]
+"""Bars of a range -> target of every (bar, position), and what each bar adds to `Rollout.spread`."""
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["tally", "spread", "positions"], meta_fields=[])
@@ -36,6 +33,16 @@ class Rollout:
 
 
 @dataclasses.dataclass(frozen=True)
+class Stretches:
+    """How the rows of a range are cut where an account is counted: no stretch holds rows of two sessions."""
+
+    most: int
+    """Bound on the number of stretches of a range."""
+    rows: int
+    """Most rows of a stretch."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Walk:
     """What a pass over a decision range needs beside what it does."""
 
@@ -43,59 +50,69 @@ class Walk:
     market: Market
     limits: Limits | None
     decisions: Int32[Array, "2"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Extent:
+    """Static form of a pass: what changes it changes the compiled program, and no result."""
+
     compose: str
+    """How maps are chained: `scan` or `associative` (see `train.chains.prefix`)."""
+    bars: int
+    """Bound on the length of the range."""
+    with_path: bool = False
+    """Whether to return the positions."""
+    chunk: int | None = None
+    """Bars whose targets are proposed in one batch; None: whatever the caller finds fit."""
+    stretches: Stretches | None = None
+    """None where nothing is known of the sessions: with an account, every row is then a stretch of its own."""
 
 
-def walked(
-    walk: Walk, propose: Callable[..., tuple[Array, Array]], *, bars: int, chunk: int, with_path: bool
-) -> Rollout:
-    """One pass over a range, chunk by chunk.
+def stretches(sessions: int, longest: int, bars: int) -> Stretches | None:
+    """The cut of ranges that evaluates fewest rows: whole sessions, or parts of even size where sessions are uneven.
 
     Args:
-        walk: the range, its market and its rules.
-        propose: bars of the range -> target of every (bar, position), and what each bar adds to `spread`.
-        bars: static bound on the length of the range.
-        chunk: bars whose targets are proposed in one batch.
-        with_path: whether to return the positions.
+        sessions: most sessions in a range.
+        longest: most decisions of one session in a range.
+        bars: most decisions of a range.
 
     Returns:
-        Sums of the tallies and of `spread`, and the path.
+        The cut; None where sessions or their lengths are not known (0).
     """
-    env, market, decisions = walk.env, walk.market, walk.decisions
-    chunks = -(-bars // chunk)
-    offsets = jnp.arange(chunk, dtype=jnp.int32)
-
-    def body(carry: tuple[Array, Account | None, Rollout], number: Array) -> tuple[Any, Array]:
-        position, account, total = carry
-        bar = decisions[0] + number * chunk + offsets
-        inside = env_ops.is_inside(decisions, bar)
-        bar = jnp.where(inside, bar, decisions[0])
-        maps, spread = propose(bar)
-        maps = jnp.where(inside[:, None], maps, jnp.arange(env.num_positions, dtype=jnp.int32)[None, :])
-        if walk.limits is None or account is None:
-            after = chain(walk.compose, position, maps)
-        else:
-            rows = (bar, inside, maps)
-            after, account = _chain_with_account(env, market, walk.limits, (position, account), rows)
-        before = jnp.concatenate([position[None], after[:-1]])
-        tally = step_at(env, market, bar, before, after).tally
-        add = _adding(inside)
-        total = Rollout(jax.tree.map(add, total.tally, tally), add(total.spread, spread), total.positions)
-        path = jnp.where(inside, after, env.flat).astype(jnp.int8)
-        return (after[-1], account, total), path if with_path else path[:0]
-
-    nothing = env_ops.no_tally(env, has_spread=market.half_spread_ticks is not None)
-    start = Rollout(nothing, jnp.float32(0.0), jnp.zeros(0, jnp.int8))
-    account = None if walk.limits is None else limit_ops.open_account()
-    (_, _, total), path = lax.scan(body, (jnp.int32(env.flat), account, start), jnp.arange(chunks, dtype=jnp.int32))
-    return dataclasses.replace(total, positions=path.reshape(-1)[:bars])
+    if not sessions or not longest:
+        return None
+    even = -(-bars // sessions)
+    cut = Stretches(sessions + bars // even, even)
+    return Stretches(sessions, longest) if sessions * longest <= cut.most * cut.rows else cut
 
 
-def _adding(inside: Bool[Array, "H"]) -> Callable[[Array, Array], Array]:
+def rows_of(
+    walk: Walk, propose: Propose, first: Array, chunk: int
+) -> tuple[Int32[Array, "H"], Bool[Array, "H"], Int32[Array, "H P"], Float32[Array, "H"]]:
+    """Bars of `chunk` rows from row `first` on, whether they lie in the range, their maps and parts of the spread.
+
+    Beyond the range the bar is that of the first row and the map moves nothing, so that no index is ever clamped.
+    """
+    bar = walk.decisions[0] + first + jnp.arange(chunk, dtype=jnp.int32)
+    inside = env_ops.is_inside(walk.decisions, bar)
+    bar = jnp.where(inside, bar, walk.decisions[0])
+    maps, spread = propose(bar)
+    stay = jnp.arange(walk.env.num_positions, dtype=jnp.int32)[None, :]
+    return bar, inside, jnp.where(inside[:, None], maps, stay), jnp.where(inside, spread, 0.0)
+
+
+def nothing(walk: Walk) -> Tally:
+    """A tally of nothing, with the parts that this pass counts."""
+    return env_ops.no_tally(walk.env, has_spread=walk.market.half_spread_ticks is not None)
+
+
+def added(total: Tally, rows: Tally, inside: Bool[Array, "H"]) -> Tally:
+    """A tally and the sums of those rows that lie in the range."""
+
     def add(total: Array, part: Array) -> Array:
         return total + jnp.sum(jnp.where(inside, part, jnp.zeros((), part.dtype)), dtype=part.dtype)
 
-    return add
+    return jax.tree.map(add, total, rows)
 
 
 def scaler_of(window: Windows) -> Scaler:
@@ -115,13 +132,17 @@ def step_at(
     return env_ops.step(env, market.move_ticks[bar], market.flags[bar], position, action, half_ticks)
 
 
+def net_milliticks(market: Market, limits: Limits, bar: Int32[Array, "*batch"], taken: Step) -> Int32[Array, "*batch"]:
+    """What the step that the decision of `bar` took adds to an account."""
+    tally, half_ticks = taken.tally, env_ops.half_spread(market, bar)
+    return limit_ops.net_milliticks(limits, tally.gross_ticks, tally.sides, tally.rolled, half_ticks)
+
+
 def account_after(
     market: Market, limits: Limits, account: Account, bar: Int32[Array, "*batch"], taken: Step
 ) -> Account:
     """The account after the step that the decision of `bar` took; its result is booked where the decision fills."""
-    tally, half_ticks = taken.tally, env_ops.half_spread(market, bar)
-    net = limit_ops.net_milliticks(limits, tally.gross_ticks, tally.sides, tally.rolled, half_ticks)
-    return limit_ops.booked(account, net, market.session_id[bar + 1])
+    return limit_ops.booked(account, net_milliticks(market, limits, bar, taken), market.session_id[bar + 1])
 
 
 def bounds_of_all(
@@ -133,45 +154,3 @@ def bounds_of_all(
     flags = jnp.broadcast_to(market.flags[bar][:, None], shape)
     is_last = jnp.broadcast_to((bar == decisions[1] - 1)[:, None], shape)
     return env_ops.bounds(env, flags, position, is_last)
-
-
-def chain(compose: str, position: Int32[Array, ""], maps: Int32[Array, "H P"]) -> Int32[Array, "H"]:
-    """Positions after each map, starting from `position`."""
-    if compose == "scan":
-
-        def body(held: Array, mapping: Array) -> tuple[Array, Array]:
-            after = mapping[held]
-            return after, after
-
-        return lax.scan(body, position, maps)[1]
-    composed = lax.associative_scan(lambda first, then: jnp.take_along_axis(then, first, axis=-1), maps, axis=0)
-    return composed[:, position]
-
-
-def _chain_with_account(
-    env: EnvConfig,
-    market: Market,
-    limits: Limits,
-    held: tuple[Int32[Array, ""], Account],
-    rows: tuple[Int32[Array, "H"], Bool[Array, "H"], Int32[Array, "H P"]],
-) -> tuple[Int32[Array, "H"], Account]:
-    """Positions after each map where an account is counted: row by row, flat where a limit halts the row.
-
-    Args:
-        env: the rules.
-        market: the resident market.
-        limits: account limits of the window.
-        held: position and account before the first row.
-        rows: bar of each row, whether it lies in the range, and its map.
-    """
-
-    def body(held: tuple[Array, Account], row: tuple[Array, Array, Array]) -> tuple[Any, Array]:
-        (before, account), (bar, inside, mapping) = held, row
-        is_halted = inside & limit_ops.is_halted(limits, account, market.session_id[bar + 1])
-        after = jnp.where(is_halted, env.flat, mapping[before])
-        after_row = account_after(market, limits, account, bar, step_at(env, market, bar, before, after))
-        account = jax.tree.map(lambda new, old: jnp.where(inside, new, old), after_row, account)
-        return (after, account), after
-
-    (_, account), after = lax.scan(body, held, rows)
-    return after, account

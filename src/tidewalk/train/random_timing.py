@@ -18,12 +18,16 @@ from tidewalk.trading.account import Book, half_spreads, net_usd
 from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import EnvConfig, Tally
 from tidewalk.trading.limits import Limits
-from tidewalk.train.passes import Walk, bounds_of_all, walked
+from tidewalk.train.passes import Extent, Walk, bounds_of_all
+from tidewalk.train.walks import walked
 
 DRAWS = 1000
-_CHUNK = 2048
-_BATCH_ELEMENTS = 2**26
-"""Targets of (policy, bar, position) that are held at a time: bounds the memory of `nets_under_rules_usd`."""
+_CHUNK = {"scan": 256, "associative": 2048}
+"""Bars of a chunk on a CPU and on an accelerator."""
+_BATCH_ELEMENTS = {"scan": 2**21, "associative": 2**26}
+"""Targets of (policy, bar, position) of a chunk that are held at a time: about what the caches of a CPU hold."""
+_MAPS = 2**26
+"""Maps of (policy, bar) that are held at a time where accounts are counted: bounds the memory."""
 
 
 def percentile(nets_usd: np.ndarray) -> float:
@@ -135,8 +139,7 @@ def tallies_under_rules(
     positions: np.ndarray,
     is_free: np.ndarray,
     shifts: np.ndarray,
-    *,
-    compose: str,
+    extent: Extent,
 ) -> Tally:
     """What the rotated paths of every window do under all rules and account limits, on the device.
 
@@ -151,7 +154,7 @@ def tallies_under_rules(
         positions: int8 `[W, H]` position indices of the agent.
         is_free: bool `[W, H]` rows on which a position may be held (`free_rows`); False beyond the range.
         shifts: bars `[W, 1 + K]`.
-        compose: how rollouts chain position maps (see `train.passes`).
+        extent: form of a pass over H rows.
 
     Returns:
         Sums over the ranges, host arrays `[W, 1 + K]`.
@@ -163,10 +166,12 @@ def tallies_under_rules(
         row[: len(kept)] = kept
     length = np.maximum(is_free.sum(axis=1), 1).astype(np.int32)
     paths = jax.device_put(_Paths(decisions.astype(np.int32), held, place, length))
-    chunk = min(_CHUNK, positions.shape[1])
-    batch = max(1, min(shifts.size, _BATCH_ELEMENTS // (chunk * env.num_positions)))
+    chunk = min(_CHUNK[extent.compose], extent.bars)
+    extent = dataclasses.replace(extent, chunk=chunk)
+    most = _BATCH_ELEMENTS[extent.compose] // (chunk * env.num_positions)
+    batch = max(1, min(shifts.size, most, _MAPS if limits is None else _MAPS // extent.bars))
     lanes = np.arange(-(-shifts.size // batch) * batch).reshape(-1, batch) % shifts.size
-    run = functools.partial(_tallies, env, market, limits, paths, compose=compose, chunk=chunk)
+    run = functools.partial(_tallies, env, market, limits, paths, extent=extent)
     found = [jax.device_get(run(*_lanes(part, policies, shifts))) for part in lanes]
     return jax.tree.map(lambda *parts: np.concatenate(parts)[: shifts.size].reshape(windows, policies), *found)
 
@@ -175,7 +180,7 @@ def _lanes(part: np.ndarray, policies: int, shifts: np.ndarray) -> tuple[np.ndar
     return (part // policies).astype(np.int32), shifts.reshape(-1)[part].astype(np.int32)
 
 
-@functools.partial(jax.jit, static_argnames=("env", "compose", "chunk"))
+@functools.partial(jax.jit, static_argnames=("env", "extent"))
 def _tallies(
     env: EnvConfig,
     market: Market,
@@ -184,8 +189,7 @@ def _tallies(
     window: Int32[HostOrDevice, "N"],
     shift: Int32[HostOrDevice, "N"],
     *,
-    compose: str,
-    chunk: int,
+    extent: Extent,
 ) -> Tally:
     def one(window: Array, shift: Array) -> Tally:
         span = paths.decisions[window]
@@ -197,7 +201,6 @@ def _tallies(
             return jnp.clip(target[:, None], *bounds_of_all(env, market, span, bar)), jnp.zeros(bar.shape)
 
         own = jax.tree.map(lambda leaf: leaf[window], limits)
-        walk = Walk(env, market, own, span, compose)
-        return walked(walk, propose, bars=paths.held.shape[1], chunk=chunk, with_path=False).tally
+        return walked(Walk(env, market, own, span), propose, extent).tally
 
     return jax.vmap(one)(window, shift)

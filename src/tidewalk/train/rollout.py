@@ -1,10 +1,8 @@
 """Greedy passes over decision ranges.
 
-With a finite position set a greedy rollout is a composition of small maps position -> position, and composition is
-associative. So the action values of all (bar, position) pairs are computed in batches and only the maps are chained
-along time: by `scan` on a CPU, by `associative_scan` on accelerators. Account limits depend on the path: with them the
-same maps are followed row by row beside the account. `follow` passes over a range with targets that are known
-beforehand.
+With a finite position set a greedy rollout is a composition of small maps position -> position. So the action values of
+all (bar, position) pairs are computed in batches, and only the maps are chained along time (see `train.walks`).
+`follow` passes over a range with targets that are known beforehand.
 """
 
 import dataclasses
@@ -21,25 +19,34 @@ from tidewalk.market.windows import Windows
 from tidewalk.trading import env as env_ops
 from tidewalk.trading.env import EnvConfig
 from tidewalk.trading.limits import Limits
-from tidewalk.train.passes import Rollout, Walk, bounds_of_all, scaler_of, walked
+from tidewalk.train.passes import Extent, Rollout, Stretches, Walk, bounds_of_all, scaler_of, stretches
 from tidewalk.train.population import Program
+from tidewalk.train.walks import walked
 
 CHUNK = 2048
-"""Bars whose (bar, position) pairs are evaluated in one batch: bounds the memory of a rollout, whatever its length."""
+"""Bars whose targets are proposed in one batch where nothing else is asked for."""
 
 QTable = Callable[[Float32[Array, "LF"]], Float32[Array, "P A"]]
-"""Seen features of one bar -> action values for every position held."""
+"""Seen features of one bar -> action values for every position held; rows that can never be held mean nothing."""
 
 
 def member_table(agent: Agent, env: EnvConfig, params: PyTree) -> QTable:
-    """Q table of one member."""
+    """Q table of one member: the first layer once for each bar, and no position that can never be held."""
+    held, q_table = env.reachable, agent.q_table
+    if q_table is not None:
 
-    def table(seen: Float32[Array, "LF"]) -> Float32[Array, "P A"]:
-        held = jnp.eye(env.num_positions, dtype=jnp.float32)
-        observations = jnp.concatenate([jnp.broadcast_to(seen, (env.num_positions, seen.shape[0])), held], axis=1)
+        def at_once(seen: Float32[Array, "LF"]) -> Float32[Array, "P A"]:
+            values = q_table(params, seen, held)
+            return jnp.pad(values, ((held.start, env.num_positions - held.stop), (0, 0)))
+
+        return at_once
+
+    def one_by_one(seen: Float32[Array, "LF"]) -> Float32[Array, "P A"]:
+        positions = jnp.eye(env.num_positions, dtype=jnp.float32)
+        observations = jnp.concatenate([jnp.broadcast_to(seen, (env.num_positions, seen.shape[0])), positions], axis=1)
         return jax.vmap(functools.partial(agent.q_values, params))(observations)
 
-    return table
+    return one_by_one
 
 
 def ensemble_table(
@@ -63,6 +70,27 @@ def ensemble_table(
     return table
 
 
+def bar_bytes(env: EnvConfig, params: PyTree) -> int:
+    """Scratch memory of one bar of one member: two layers of activations of every position that can be held.
+
+    Args:
+        env: the rules.
+        params: parameters of members, leaves `[M, ...]`; the longest side of an array stands for the widest layer.
+    """
+    widest = max(max(leaf.shape[1:], default=1) for leaf in jax.tree.leaves(params))
+    return 4 * (env.reachable.stop - env.reachable.start) * (2 * widest + env.num_positions)
+
+
+def stretches_in_val(program: Program) -> Stretches | None:
+    """How sessions of a validation range are cut where an account is counted."""
+    return stretches(program.val_sessions, program.session_bars, program.val_bars)
+
+
+def stretches_in_test(program: Program) -> Stretches | None:
+    """How sessions of a test range are cut where an account is counted."""
+    return stretches(program.test_sessions, program.session_bars, program.test_bars)
+
+
 def rollout(
     program: Program,
     market: Market,
@@ -71,20 +99,18 @@ def rollout(
     table: QTable,
     *,
     limits: Limits | None,
-    bars: int,
-    with_path: bool,
+    extent: Extent,
 ) -> Rollout:
     """Greedy pass over a decision range, flat before it and closed by its last decision.
 
     Args:
-        program: static settings; `compose` chooses how maps are chained where there are no account limits.
+        program: static settings.
         market: the resident market.
         window: window row (scaler).
         decisions: range `[first, stop)`.
         table: action values of a bar for every position.
         limits: account limits of the window; None where an account is not counted.
-        bars: static bound on the length of the range.
-        with_path: whether to return the positions.
+        extent: static form of the pass.
     """
     env = program.env
 
@@ -95,8 +121,7 @@ def rollout(
         centred = learned - jnp.mean(learned, axis=-1, keepdims=True)
         return maps, jnp.mean(centred**2, axis=(1, 2))
 
-    walk = Walk(env, market, limits, decisions, program.compose)
-    total = walked(walk, propose, bars=bars, chunk=min(CHUNK, bars), with_path=with_path)
+    total = walked(Walk(env, market, limits, decisions), propose, _chunked(extent))
     count = jnp.maximum(decisions[1] - decisions[0], 1).astype(jnp.float32)
     return dataclasses.replace(total, spread=jnp.sqrt(total.spread / count))
 
@@ -109,6 +134,7 @@ def follow(
     wanted: Int8[Array, "H"],
     *,
     compose: str = "scan",
+    stretches: Stretches | None = None,
 ) -> Int8[Array, "H"]:
     """Positions of a path of wanted targets under all rules and account limits.
 
@@ -118,12 +144,17 @@ def follow(
         limits: account limits of the window; None where an account is not counted.
         decisions: range `[first, stop)` of at most H decisions; its last decision is flat.
         wanted: position index wanted after each decision.
-        compose: how maps are chained where there are no account limits, see `Program`.
+        compose: how maps are chained, see `train.passes.Extent`.
+        stretches: how the sessions of the range are cut where an account is counted.
     """
 
     def propose(bar: Array) -> tuple[Array, Array]:
         target = wanted[bar - decisions[0]].astype(jnp.int32)
         return jnp.clip(target[:, None], *bounds_of_all(env, market, decisions, bar)), jnp.zeros(bar.shape)
 
-    walk, bars = Walk(env, market, limits, decisions, compose), wanted.shape[0]
-    return walked(walk, propose, bars=bars, chunk=min(CHUNK, bars), with_path=True).positions
+    extent = Extent(compose, wanted.shape[0], with_path=True, stretches=stretches)
+    return walked(Walk(env, market, limits, decisions), propose, _chunked(extent)).positions
+
+
+def _chunked(extent: Extent) -> Extent:
+    return dataclasses.replace(extent, chunk=min(extent.chunk or CHUNK, extent.bars))
