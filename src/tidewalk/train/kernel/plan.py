@@ -1,0 +1,133 @@
+"""Which kernel fits a program: its sizes, its memory on chip, and why another one is needed where none fits.
+
+Kernels multiply halves, scaled as `layout.cuh` says: weights up to 255 and activations up to 4,094 can be held. A
+network that grows beyond has a loss that is not finite, as one that diverges.
+"""
+
+import dataclasses
+import functools
+import gzip
+import re
+from importlib import resources
+from typing import Any
+
+from tidewalk.agents.dqn import DQNConfig
+from tidewalk.train.kernel.tables import FLAG_WORDS
+from tidewalk.train.population import Program
+
+OUTPUTS = 8
+"""Output units that a kernel holds, padding included."""
+PRODUCTS = {"float32": 3, "tf32": 1}
+"""Products of halves that make up one of a precision: three keep 22 bits of a number, one keeps tf32's eleven."""
+_WIDTHS, _OBSERVED = (64, 128), (32, 48, 64, 128)
+_MIN_CAPABILITY = 8.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One compiled kernel: observations of `observed` columns, two hidden layers of `hidden` units."""
+
+    observed: int
+    hidden: int
+    products: int
+
+    @property
+    def name(self) -> str:
+        """Of the kernel and of its file."""
+        return f"learn_d{self.observed}_h{self.hidden}_p{self.products}"
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch that are worked on at a time."""
+        return 32 if self.observed == max(_OBSERVED) and self.hidden == max(_WIDTHS) else 64
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: a warp for every 16 hidden units."""
+        return 2 * self.hidden
+
+    @property
+    def scratch(self) -> tuple[int, int, int]:
+        """Numbers of a member that a launch keeps in its own order (see `layout.cuh`): networks, fours, 4."""
+        return 3, (self.observed // 8 + self.hidden // 8 + 2) * self.threads, 4
+
+    @property
+    def shared_bytes(self) -> int:
+        """Memory on chip that a block needs: the offsets of `layout.cuh`."""
+        inputs, units, rows = self.observed + 8, self.hidden + 8, self.rows
+        head = OUTPUTS * units + 2 * self.hidden + OUTPUTS
+        weights = self.hidden * (self.observed + self.hidden) + 2 * head
+        parts = self.threads // 32 // (rows // 16)
+        activations = rows * (inputs + 2 * units + (parts + 1) * OUTPUTS)
+        positions = OUTPUTS - 1
+        tables = (2 * FLAG_WORDS + 4 * positions + 1) * positions
+        return 4 * (weights + activations + 2 * self.observed + 12 * rows + 64 + -(-tables // 4) * 4)
+
+
+PLANS = tuple(Plan(d, h, p) for h in _WIDTHS for d in _OBSERVED for p in PRODUCTS.values())
+
+
+def plan_for(program: Program, precision: str) -> Plan:
+    """The smallest kernel that holds the networks of a program that `unsupported` has no objection to."""
+    observed = program.env.observation_size(program.num_features)
+    width = max(program.agent.config.hidden)
+    return Plan(
+        observed=min(size for size in _OBSERVED if size >= observed),
+        hidden=min(size for size in _WIDTHS if size >= width),
+        products=PRODUCTS[precision],
+    )
+
+
+def unsupported(program: Program, precision: str, *, has_limits: bool) -> str | None:
+    """Why no kernel can run the vector steps of a program, in words; None where one can.
+
+    Args:
+        program: static settings.
+        precision: named precision of all matrix products.
+        has_limits: whether accounts are counted while an agent learns.
+    """
+    config = program.agent.config
+    if not isinstance(config, DQNConfig):
+        return "it learns by DQN only"
+    observed, outputs = program.env.observation_size(program.num_features), program.env.num_positions + config.duelling
+    reasons = {
+        f"it computes in {' or '.join(PRODUCTS)}, not in {precision}": precision not in PRODUCTS,
+        "it keeps no accounts (--max-daily-loss and the like)": has_limits,
+        f"it holds two hidden layers, not {len(config.hidden)}": len(config.hidden) != 2,
+        f"it holds layers of up to {max(_WIDTHS)} units, not {max(config.hidden)}": max(config.hidden) > max(_WIDTHS),
+        f"it holds observations of up to {max(_OBSERVED)} columns, not {observed}": observed > max(_OBSERVED),
+        f"it holds {OUTPUTS} outputs, not the {outputs} of {program.env.num_positions} positions": outputs > OUTPUTS,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def unfit(device: Any, plan: Plan) -> str | None:
+    """Why a device cannot run a kernel, in words; None where it can."""
+    if device.platform != "gpu" or "NVIDIA" not in device.device_kind.upper() + device.client.platform_version.upper():
+        return "it needs an NVIDIA GPU"
+    capability = float(getattr(device, "compute_capability", "0"))
+    if capability < _MIN_CAPABILITY:
+        return f"it needs compute capability {_MIN_CAPABILITY} or more, and {device.device_kind} has {capability}"
+    shared = int(getattr(device, "shared_memory_per_block_optin", 0) or _shared_memory(capability))
+    if shared < plan.shared_bytes:
+        return f"it needs {plan.shared_bytes} bytes of memory on chip, and {device.device_kind} has {shared}"
+    return None
+
+
+def _shared_memory(capability: float) -> int:
+    """Most shared memory of a block by compute capability: CUDA C++ Programming Guide 13.0, table of section 5.4."""
+    kib = {8.0: 163, 8.6: 99, 8.7: 163, 8.9: 99, 9.0: 227, 10.0: 227, 10.3: 227, 11.0: 227, 12.0: 99, 12.1: 99}
+    return kib.get(capability, 99) * 1024
+
+
+@functools.cache
+def ptx(plan: Plan) -> str:
+    """Assembly text of a kernel, as shipped with the package."""
+    packed = resources.files("tidewalk.train.kernel").joinpath("ptx", f"{plan.name}.ptx.gz").read_bytes()
+    return gzip.decompress(packed).decode("ascii")
+
+
+def source_hash(text: str) -> str | None:
+    """SHA-256 of the sources that a text says it was built from."""
+    found = re.match(r"// tidewalk sources ([0-9a-f]{64})\n", text)
+    return found.group(1) if found else None

@@ -1,0 +1,62 @@
+"""Compile the learner's kernel to the PTX files that the package ships: `python tools/build_kernel.py [name ...]`.
+
+Needs nvcc of CUDA 12.4 or newer; users need none. Each file's first line says which sources it was built from.
+"""
+
+import gzip
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tidewalk.train.kernel.plan import PLANS, Plan
+
+KERNEL = Path(__file__).parents[1] / "src" / "tidewalk" / "train" / "kernel"
+ARCHITECTURE = "compute_80"
+
+
+def sources_hash() -> str:
+    """SHA-256 of all sources of the kernel, names included; comments and white space do not count."""
+    digest = hashlib.sha256()
+    for path in sorted(KERNEL.glob("*.cu*")):
+        code = "".join(re.sub(r"//[^\n]*", "", path.read_text()).split())
+        digest.update(f"{path.name}\0{code}\0".encode())
+    return digest.hexdigest()
+
+
+def build(plan: Plan, nvcc: str) -> str:
+    """PTX text of one kernel, without what changes from one installation of nvcc to another."""
+    sizes = {"D": plan.observed, "H": plan.hidden, "ROWS": plan.rows, "PRODUCTS": plan.products, "NAME": plan.name}
+    defines = [f"-DTIDEWALK_{name}={value}" for name, value in sizes.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "kernel.ptx"
+        command = [nvcc, "-std=c++17", "-O3", "-ptx", f"-arch={ARCHITECTURE}", *defines, "-o", str(out)]
+        subprocess.run([*command, str(KERNEL / "learn.cu")], check=True)
+        lines = out.read_text().splitlines()
+    kept = [line.strip() for line in lines if line.strip() and not line.startswith("//")]
+    return "\n".join([f"// tidewalk sources {sources_hash()}", *kept]) + "\n"
+
+
+def main(names: list[str]) -> int:
+    """Build the kernels named, or all."""
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        print("nvcc is not on the PATH")
+        return 1
+    folder = KERNEL / "ptx"
+    folder.mkdir(exist_ok=True)
+    for plan in PLANS:
+        if names and plan.name not in names:
+            continue
+        text = build(plan, nvcc)
+        packed = gzip.compress(text.encode("ascii"), mtime=0)
+        (folder / f"{plan.name}.ptx.gz").write_bytes(packed)
+        print(f"{plan.name}: {len(text)} bytes, {len(packed)} packed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
