@@ -1,0 +1,136 @@
+"""Whether a study fits into the memory of its device: asked before anything is compiled, and said in words."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+
+from tidewalk.agents import dqn
+from tidewalk.core.arrays import PyTree
+from tidewalk.core.errors import ConfigError, TrainError
+from tidewalk.market.device import Market
+from tidewalk.market.windows import Windows
+from tidewalk.run import mesh
+from tidewalk.run.study import Study
+from tidewalk.train import memory
+from tidewalk.train.memory import Memory
+from tidewalk.train.population import Program
+
+_NONE_FITS = " Not even one member fits."
+_NAMES = {
+    "market": "market",
+    "learner": "weights and optimiser",
+    "best": "best epochs",
+    "lanes": "lanes",
+    "replay": "replay",
+    "learning": "scratch of learning",
+    "evaluation": "scratch of validation",
+}
+_REMEDIES = {
+    "market": "shorter data, longer bars or fewer features",
+    "learner": "a smaller --hidden",
+    "best": "a smaller --hidden",
+    "lanes": "fewer --lanes",
+    "replay": "a smaller --replay-capacity",
+    "learning": "a smaller --batch-size",
+    "evaluation": "a smaller --hidden",
+}
+
+
+def of_study(study: Study, devices: int = 1) -> Memory:
+    """Predicted memory of one device of a study whose members are spread over several."""
+    return of_members(study, study.program, -(-study.num_members // devices))
+
+
+def of_members(study: Study, program: Program, members: int) -> Memory:
+    """Predicted memory of some members on one device.
+
+    Args:
+        study: the market and the windows, and what a member is.
+        program: static settings of the population, which may hold the members of several studies.
+        members: members on the device.
+    """
+    return memory.predict(program, *_asked(study), members)
+
+
+def said(study: Study, devices: int = 1, limit: int | None = None) -> str:
+    """The prediction in one line, with its largest parts; `limit` is what each of the devices has."""
+    need = of_study(study, devices)
+    parts = ", ".join(f"{_NAMES[part]} {in_words(size)}" for part, size in _largest(need)[:4])
+    each, there = " on each device" if devices > 1 else "", f" of {in_words(limit)}" if limit else ""
+    most = memory.most_members(study.program, *_asked(study), limit) if limit else 0
+    room = f"; room for {most:,} members" if limit else ""
+    return f"memory by formula{each}: {in_words(need.peak)}{there} ({parts}){room}"
+
+
+def refuse_too_large(study: Study) -> None:
+    """Refuse a study whose members do not fit into the memory of their device.
+
+    Raises:
+        ConfigError: names what takes most, how it is made smaller, and how many members would fit.
+    """
+    limit = mesh.limit_bytes()
+    if limit is not None and of_study(study, mesh.used_devices(study.num_members)).peak > limit:
+        raise ConfigError(_too_large(study, limit))
+
+
+def out_of_memory(study: Study, error: BaseException) -> TrainError | None:
+    """What to say where a device or the host ran out of memory all the same; None for any other error."""
+    told = str(error)
+    # jax reports an exhausted device or host as its own RuntimeError
+    if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in told and "Out of memory" not in told:
+        return None
+    first = (told.splitlines() or ["no memory is left"])[0].strip(".")
+    return TrainError(f"Out of memory ({first}). {_too_large(study, mesh.limit_bytes())}")
+
+
+def _too_large(study: Study, limit: int | None) -> str:
+    devices = mesh.used_devices(study.num_members)
+    need = of_study(study, devices)
+    largest = [(part, size) for part, size in _largest(need) if 10 * size >= need.peak]
+    each = f" on each of {devices} devices" if devices > 1 else ""
+    there = f", of {in_words(limit)} there" if limit else ""
+    fit, remedies = "", [_REMEDIES[part] for part, _ in largest]
+    if limit is not None and need.peak > limit:
+        fit = _what_fits(study, limit)
+    if _NONE_FITS not in fit:
+        remedies.insert(0, "fewer --seeds or windows (--step-months)")
+    crowd = f"{study.num_windows} window(s) x --seeds {study.config.train.seeds} = {study.num_members} members"
+    return (
+        f"{crowd} of this size need about {in_words(need.peak)} of memory{each}{there}: "
+        f"{', '.join(f'{_NAMES[part]} {in_words(size)}' for part, size in largest)}.{fit} "
+        f"What helps: {', '.join(dict.fromkeys(remedies))}."
+    )
+
+
+def _what_fits(study: Study, limit: int) -> str:
+    each = memory.most_members(study.program, *_asked(study), limit)
+    if not each:
+        return _NONE_FITS
+    windows = study.num_windows
+    most = each * len(jax.local_devices()) // windows
+    # some numbers of members cannot be shared out over all devices
+    seeds = next((n for n in range(most, 0, -1) if windows * n <= each * mesh.used_devices(windows * n)), 0)
+    return f" --seeds {seeds} would fit." if seeds else f" At most {each} member(s) fit, fewer than there are windows."
+
+
+def _largest(need: Memory) -> list[tuple[str, int]]:
+    """Parts by size; of the scratch the larger of the two, which use the same memory one after the other."""
+    sizes = dataclasses.asdict(need)
+    sizes["learning" if need.learning < need.evaluation else "evaluation"] = 0
+    return sorted(((part, sizes[part]) for part in _NAMES), key=lambda item: -item[1])
+
+
+def _asked(study: Study) -> tuple[list[Market], Windows, PyTree]:
+    config, first = study.config, functools.partial(jax.tree.map, lambda leaf: np.asarray(leaf)[0])
+    hyper = jax.eval_shape(lambda: dqn.hyper(config.dqn, 1))
+    markets = [leg.market.on_device() for leg in study.legs]
+    return markets, study.windows, (first(study.cost_ticks), hyper, first(study.limits))
+
+
+def in_words(count: float) -> str:
+    """Bytes in the largest unit of which there is one: 1.9 GiB."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(max(0, (int(count).bit_length() - 1) // 10), len(units) - 1)
+    return f"{count / 1024**power:.{0 if power == 0 else 1}f} {units[power]}"

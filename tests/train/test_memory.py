@@ -1,0 +1,134 @@
+"""Memory by formula, against what XLA says of the compiled epoch."""
+
+import dataclasses
+import functools
+
+import jax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidewalk.agents.dqn import DQNConfig, make_dqn
+from tidewalk.core import trees
+from tidewalk.trading.env import EnvConfig
+from tidewalk.train import epoch as phases
+from tidewalk.train import memory
+from tidewalk.train.population import initial_state
+from worlds import base, base_state, made_limits, make_world
+
+TOLERANCE = 0.05
+
+
+def asked(world, program=None):
+    """What `predict` wants to know of a world, members apart."""
+    member = jax.tree.map(lambda leaf: leaf[0], (world.members.cost, world.members.hyper, world.members.limits))
+    return program or world.program, world.market, world.windows, member
+
+
+@functools.cache
+def lab(env=None, **changes):
+    """A world of the default network, whose agent has other settings; nothing is compiled, so it may be large."""
+    config = DQNConfig(**{"n_step": 3, **{k: v for k, v in changes.items() if k in DQNConfig.__dataclass_fields__}})
+    rest = {k: v for k, v in changes.items() if k not in DQNConfig.__dataclass_fields__}
+    sizes = {"lanes": 64, "capacity": 32768, "val_bars": 200, "prefill_steps": 16, "steps_per_epoch": 50}
+    plain = dataclasses.replace(config, n_step=3)
+    world = make_world(windows=1, seeds=1, config=plain, env=env or EnvConfig(), **(sizes | rest))
+    env = world.program.env
+    agent = make_dqn(config, env.observation_size(world.program.num_features), env.num_positions)
+    return dataclasses.replace(world, program=dataclasses.replace(world.program, agent=agent))
+
+
+def compiled(world, members):
+    """XLA's account of the epoch of a population; only shapes are needed."""
+    many = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((members, *leaf.shape[1:]), leaf.dtype), world.members)
+    state = jax.eval_shape(functools.partial(initial_state, world.program), world.windows, many)
+    epoch = jax.jit(functools.partial(phases.fused_epoch, world.program), donate_argnums=3, keep_unused=True)
+    return epoch.lower(world.market, world.windows, many, state).compile().memory_analysis()
+
+
+def explained(world, members):
+    """Prediction and finding; the arguments are exact, and the peak is within the tolerance."""
+    found, need = compiled(world, members), memory.predict(*asked(world), members)
+    assert found.argument_size_in_bytes == need.arguments
+    assert found.alias_size_in_bytes == need.state, "the state is updated in place, so that it counts once"
+    peak = found.argument_size_in_bytes + found.temp_size_in_bytes + found.output_size_in_bytes
+    peak -= found.alias_size_in_bytes
+    assert need.peak == pytest.approx(peak, rel=TOLERANCE)
+    return peak, need.peak
+
+
+def test_the_epoch_of_a_population_takes_what_the_formula_says_and_so_does_a_member_more():
+    world = lab(batch_size=128)  # what a batch takes outweighs the gradient
+    few, many = explained(world, 64), explained(world, 1024)
+    slope, predicted = ((after - before) / 960 for before, after in zip(few, many, strict=True))
+    assert predicted == pytest.approx(slope, rel=TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("members", "changes"),
+    [
+        (1, {}),
+        (8, {}),
+        (4096, {}),
+        (64, {"batch_size": 16}),
+        (64, {"batch_size": 256}),
+        (64, {"hidden": (64,)}),
+        (64, {"hidden": (256, 256)}),
+        (16, {"hidden": (512, 512), "batch_size": 16}),
+        (64, {"lanes": 512}),
+        (64, {"capacity": 1024}),
+        (64, {"n_step": 16}),
+        (64, {"updates_per_step": 4}),
+        (64, {"steps_per_epoch": 2000}),
+        (64, {"env": EnvConfig(positions=5)}),
+        (64, {"env": EnvConfig(lookback=16)}),
+        (8, {"double": False, "duelling": False, "target_update": "hard"}),
+    ],
+)
+def test_every_setting_that_takes_memory_is_in_the_formula(members, changes):
+    explained(lab(**changes), members)
+
+
+@pytest.mark.parametrize("changes", [{}, {"limits": made_limits()}, {"env": EnvConfig(roll_as="spread")}])
+def test_what_stays_on_the_device_is_counted_to_the_byte(changes):
+    world = base() if not changes else make_world(**changes)
+    make = functools.partial(initial_state, world.program)
+    state = base_state() if not changes else jax.eval_shape(make, world.windows, world.members)
+    need = memory.predict(*asked(world), len(world.members.window))
+    assert need.state == trees.nbytes(state)
+    assert (need.replay, need.learner, need.best) == tuple(map(trees.nbytes, (state.replay, state.agent, state.best)))
+    assert need.members == trees.nbytes(world.members)
+    assert need.arguments == need.state + trees.nbytes((world.market, world.windows, world.members))
+
+
+@settings(max_examples=10)
+@given(limit=st.integers(0, 10**11))
+def test_as_many_members_fit_as_is_said_and_not_one_more(limit):
+    most = memory.most_members(*asked(base()), limit)
+    assert most == 0 or memory.predict(*asked(base()), most).peak <= limit
+    assert memory.predict(*asked(base()), most + 1).peak > limit
+
+
+def test_no_size_overflows():
+    world = lab(hidden=(2**31 - 1, 2**31 - 1))
+    program = dataclasses.replace(world.program, capacity=2**31 - 64)
+    need = memory.predict(*asked(world, program), 10**6)
+    assert need.replay == (2**31 - 64) * 10**6 * 8
+    assert need.learner > 16 * 10**6 * (2**31 - 1) ** 2
+    assert need.peak > need.replay + need.learner
+
+
+def test_validation_takes_the_scratch_of_its_largest_bucket_whatever_the_members():
+    program = dataclasses.replace(lab().program, compose="associative", val_bars=30_000, val_lengths=())
+    needs = [memory.predict(*asked(lab(), program), members) for members in (1, 64, 4096)]
+    assert needs[0].evaluation < needs[1].evaluation
+    assert needs[2].evaluation < 1.05 * 2**29, "bounded, whatever M"
+
+
+def test_the_kernel_takes_its_own_scratch_and_words_that_are_bounded():
+    program = dataclasses.replace(lab().program, learner="kernel", steps_per_epoch=500)
+    few, many = (memory.predict(*asked(lab(), program), members).learning for members in (64, 4096))
+    own = 3 * (32 // 8 + 128 // 8 + 2) * 256 * 4 * 4  # of one member: three networks in the order of its threads
+    assert few == 64 * (own + 2 * 500 * 4 * (3 * 64 + 64))
+    assert 4096 * own < many <= 4096 * own + 2 * 64 * 2**20
