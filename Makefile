@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ENGINES := .venv-engines
+PEERS := .venv-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Errors only; byte code is written by the imports that need it, which saves a third of the time.
 INSTALL := $(PIP) install --quiet --quiet --no-compile
@@ -15,7 +16,7 @@ BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test agreement lint format bench docs lock clean
+.PHONY: help demo test agreement lint format bench peers docs lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -41,8 +42,12 @@ format: $(VENV)/.installed ## sort imports and format
 	@$(BIN)/ruff check --select I --fix
 	@$(BIN)/ruff format
 
-bench: $(VENV)/.installed ## measure residency on this machine (BENCH_ARGS="--device gpu")
-	@$(BIN)/python benchmarks/residency.py $(BENCH_ARGS)
+bench: $(VENV)/.installed ## measure everything on this machine, in ten minutes (BENCH_ARGS="--device gpu", "--only epoch,cpu")
+	@$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+
+# torch is several GB where the registry gives a build for CUDA: TORCH names another version, or an index of CPU builds.
+TORCH ?= torch==2.13.0
+peers: $(PEERS)/.installed ## install other trainers into .venv-bench, for `make bench` to measure beside tidewalk
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
@@ -53,10 +58,13 @@ lock: $(VENV)/.installed ## write the lock files from pyproject.toml
 	@$(COMPILE) $(UPGRADE) --extra dev pyproject.toml --output-file requirements.lock
 	@$(EXTRA) docs | $(COMPILE) $(UPGRADE) --constraints requirements.lock - --output-file requirements-docs.lock
 	@$(COMPILE) $(UPGRADE) requirements-engines.in --output-file requirements-engines.lock
+	@awk '/^[a-z]/ {keep = !/^jax(lib)?==/} keep' requirements.lock > $(VENV)/constraints.txt
+	@echo "torch; python_version < '3'" > $(VENV)/overrides.txt
+	@$(COMPILE) $(UPGRADE) --constraints $(VENV)/constraints.txt --overrides $(VENV)/overrides.txt pyproject.toml requirements-bench.in --output-file requirements-bench.lock
 	@$(EXTRA) oracles | $(COMPILE) $(UPGRADE) --constraints requirements.lock - --output-file requirements-oracles.lock
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) $(ENGINES) build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(ENGINES) $(PEERS) build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The packages follow the lock file, the entry points pyproject.toml.
@@ -82,4 +90,10 @@ $(VENV)/.docs: $(VENV)/.installed requirements-docs.lock
 $(ENGINES)/.installed: requirements-engines.lock
 	@test -x $(ENGINES)/bin/python || $(PYTHON) -m venv $(ENGINES)
 	@$(ENGINES)/bin/python -m pip --disable-pip-version-check install --quiet --quiet --require-hashes -r $<
+	@touch $@
+
+$(PEERS)/.installed: requirements-bench.lock
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --quiet $(TORCH)
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet --quiet --no-deps --require-hashes -r $<
 	@touch $@

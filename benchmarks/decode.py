@@ -8,26 +8,23 @@ the rounds. "tidewalk columns" is every outright's prices, volumes and row numbe
     python benchmarks/decode.py [--rows 1000000] [--rounds 7] [--files 4] [--json FILE]
 """
 
-import argparse
 import datetime
-import json
 import os
-import platform
 import resource
-import statistics
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import common
 import databento_dbn
 import numpy as np
 import polars as pl
 import zstandard
+from common import Column, Timing
 
 from tidewalk.data.dbn.bars import read_rows
 from tidewalk.data.dbn.labels import read_header
@@ -39,6 +36,14 @@ try:
 except ImportError:
     DBNStore = None
 
+COLUMNS = (
+    Column("reader", "reader"),
+    Column("file", "from"),
+    Column("million_rows_per_s", "M rows/s", "{:,.2f}"),
+    Column("median_ms", "median, ms", "{:,.1f}"),
+    Column("p10_p90", "p10-p90"),
+    Column("times_to_df", "times `to_df`", "{:,.1f}"),
+)
 MINUTE_NS = 60 * 10**9
 CONTRACTS = {"ESH4": 1001, "ESM4": 1002, "ESU4": 1003, "ESZ4": 1004, "ESH5": 42_140_878}
 SPREADS = {"ESH4-ESM4": 2001, "ESM4-ESU4": 2002, "ESH4-ESU4": 2003}
@@ -137,18 +142,15 @@ def readers(paths: dict[str, Path]) -> dict[tuple[str, str], Callable[[], int]]:
     return found
 
 
-def measure(found: dict[tuple[str, str], Callable[[], int]], rows: int, rounds: int) -> dict[tuple[str, str], list]:
-    """Seconds of the clock and of processors of each reader in each round, the first round not counted."""
-    times: dict[tuple[str, str], list] = {key: [] for key in found}
-    for turn in range(rounds + 1):
-        for key, read in found.items():
-            start, used = time.perf_counter(), time.process_time()
-            count = read()
-            if count != rows:
-                raise SystemExit(f"{key}: {count:,} rows of {rows:,}")
-            if turn:
-                times[key].append((time.perf_counter() - start, time.process_time() - used))
-    return times
+def checked(key: tuple[str, str], read: Callable[[], int], rows: int) -> Callable[[], None]:
+    """A reader that has to find all rows."""
+
+    def call() -> None:
+        count = read()
+        if count != rows:
+            raise RuntimeError(f"{key}: {count:,} rows of {rows:,}")
+
+    return call
 
 
 def peak_mib(path: Path) -> float:
@@ -162,76 +164,42 @@ def peak_mib(path: Path) -> float:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) * 4.0
 
 
-def result(key: tuple[str, str], taken: list, rows: int, reference: dict[str, float]) -> dict:
-    seconds, used = zip(*taken, strict=True)
-    median = statistics.median(seconds)
-    ordered = sorted(seconds)
-    slowest = reference.get(key[1])
+def row(key: tuple[str, str], timing: Timing, rows: int, slow: Timing | None) -> dict[str, Any]:
     return {
         "reader": key[0],
         "file": key[1],
-        "million_rows_per_s": rows / median / 1e6,
-        "median_s": median,
-        "median_processor_s": statistics.median(used),
-        "p10_p90_s": [ordered[int(share * (len(ordered) - 1))] for share in (0.1, 0.9)],
-        "times_to_df": None if slowest is None else slowest / median,
+        "million_rows_per_s": rows / timing.median_ms / 1e3,
+        "median_ms": timing.median_ms,
+        "p10_p90": common.spread(timing),
+        "times_to_df": slow and slow.median_ms / timing.median_ms,
+        "samples_ms": timing.samples_ms,
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> int:
+    parser = common.parser(__doc__, device=False)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=common.ROUNDS)
     parser.add_argument("--files", type=int, default=4, help="files that the folder's rows are split into")
-    parser.add_argument("--json", type=Path, help="append the results to this file")
     options = parser.parse_args()
+    rows, rounds = (40_000, 2) if options.quick else (options.rows, options.rounds)
     warnings.simplefilter("ignore")  # the vendor's reader leaves its file open and uses what pandas gives up
+    report = common.opened("decode", options)
     with tempfile.TemporaryDirectory() as folder:
-        paths = write(Path(folder), options.rows, options.files)
-        sizes = {kind: path.stat().st_size for kind, path in paths.items() if kind != "folder"}
+        paths = write(Path(folder), rows, options.files)
+        sizes = {kind: path.stat().st_size / 2**20 for kind, path in paths.items() if kind != "folder"}
         memory = peak_mib(paths["dbn.zst"])
-        times = measure(readers(paths), options.rows, options.rounds)
-    slow = {kind: taken for (name, kind), taken in times.items() if name.endswith("to_df()")}
-    reference = {kind: statistics.median(seconds for seconds, _ in taken) for kind, taken in slow.items()}
-    results = {
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}",
-        "versions": {name: version(name) for name in ("numpy", "zstandard", "polars", "databento", "databento-dbn")},
-        "rows": options.rows,
-        "rounds": options.rounds,
-        "bytes": sizes,
-        "peak_mib_of_columns": memory,
-        "load_average": os.getloadavg()[0],
-        "results": [result(key, taken, options.rows, reference) for key, taken in times.items()],
-    }
-    show(results)
-    if options.json:
-        before = json.loads(options.json.read_text()) if options.json.exists() else []
-        options.json.write_text(json.dumps([*before, results], indent=2))
-
-
-def version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def show(results: dict) -> None:
-    print(f"{results['machine']}, {results['versions']}, load {results['load_average']:.1f}")
-    sizes = ", ".join(f"{kind} {size / 2**20:.1f} MiB" for kind, size in results["bytes"].items())
-    memory = f"columns add {results['peak_mib_of_columns']:.0f} MiB"
-    print(f"{results['rows']:,} rows, {results['rounds']} rounds, {sizes}; {memory}")
-    print(f"{'reader':<24}{'file':<10}{'M rows/s':>9}{'median ms':>11}{'p10-p90 ms':>16}{'CPU ms':>9}{'x to_df':>9}")
-    for row in results["results"]:
-        low, high = (1e3 * value for value in row["p10_p90_s"])
-        times = "" if row["times_to_df"] is None else f"{row['times_to_df']:.1f}"
-        print(
-            f"{row['reader']:<24}{row['file']:<10}{row['million_rows_per_s']:>9.2f}{1e3 * row['median_s']:>11.1f}"
-            f"{f'{low:.1f}-{high:.1f}':>16}{1e3 * row['median_processor_s']:>9.1f}{times:>9}"
-        )
-    if results["versions"]["databento"] == "not installed":
-        print("databento is not installed: its rows are missing", file=sys.stderr)
+        calls = {" from ".join(key): checked(key, read, rows) for key, read in readers(paths).items()}
+        times = common.interleaved(report, calls, rounds=rounds, warm_up=1)
+    for name, timing in times.items():
+        reader, _, kind = name.rpartition(" from ")
+        common.add(report, **row((reader, kind), timing, rows, times.get(f"databento to_df() from {kind}")))
+    said = ", ".join(f"{kind} {size:.1f} MiB" for kind, size in sizes.items())
+    report.notes.append(f"{rows:,} rows; {said}; reading dbn.zst into columns adds {memory:.0f} MiB")
+    if DBNStore is None:
+        report.failures["databento"] = "not installed: its rows are missing"
+    return common.close(report, COLUMNS)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,66 +8,76 @@ own. Files are in the page cache of the system: what is measured is the reader, 
 """
 
 import argparse
+import functools
 import json
-import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import common
+from common import Column, Report
+
+COLUMNS = (
+    Column("stage", ""),
+    Column("median_s", "median, s", "{:.2f}"),
+    Column("min_s", "min, s", "{:.2f}"),
+    Column("peak_mib", "peak, MiB", "{:,.0f}"),
+    Column("runs", "runs"),
+)
 MODES = ("stages", "files to market", "files to market, kept in the cache", "cache to market")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> int:
+    parser = common.parser(__doc__, device=False)
     parser.add_argument("--years", type=int, default=20)
     parser.add_argument("--volume", type=float, default=0.02, help="share of the usual volume, see `tidewalk sample`")
     parser.add_argument("--files", choices=("month", "year"), default="month")
     parser.add_argument("--folder", type=Path, help="where the files are kept between runs")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--mode", choices=MODES, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.quick:
+        options.years, options.repeat = 1, 1
     name = f"tidewalk-market-{options.years}y-{options.volume:g}-{options.files}"
     folder = options.folder or Path(tempfile.gettempdir()) / name
     if options.mode:
         print(json.dumps(measure(options.mode, folder)))
-        return
-    results = {"cores": len(os.sched_getaffinity(0)), **written(folder, options), "runs": {}}
+        return 0
+    report = common.opened("market_files", options)
+    report.notes.append(written(folder, options))
     for path in (folder / "cache").glob("*.market"):
         path.unlink()
+    runs: dict[str, list[dict]] = {mode: [] for mode in MODES}
+    calls = {mode: functools.partial(run_once, mode, folder, runs[mode]) for mode in MODES}
+    # Never backwards: what the third way keeps in the cache, the fourth finds there.
     for _ in range(options.repeat):
-        for mode in MODES:
-            results["runs"].setdefault(mode, []).append(in_a_process_of_its_own(mode, folder))
-    show(results)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2))
+        common.interleaved(report, calls, rounds=1, warm_up=0)
+    show(report, runs)
+    return common.close(report, COLUMNS)
 
 
-def written(folder: Path, options: argparse.Namespace) -> dict:
-    """The sample, written where it is not there yet."""
+def run_once(mode: str, folder: Path, runs: list[dict]) -> float:
+    """One way in a process of its own, which times itself, in milliseconds."""
+    command = [sys.executable, __file__, "--mode", mode, "--folder", folder]
+    runs.append(json.loads(common.run_quietly(command).splitlines()[-1]))
+    return 1e3 * runs[-1].get("s", 0.0)
+
+
+def written(folder: Path, options: argparse.Namespace) -> str:
+    """The sample, written where it is not there yet; in words."""
     from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 
     start, paths = time.perf_counter(), sorted((folder / "data").glob("*.dbn.zst"))
-    is_new = not paths
-    if is_new:
+    made = "there before"
+    if not paths:
         first = f"{2024 - options.years}-01"
         config = SampleConfig(years=options.years, volume=options.volume, files=options.files, start=first)
         paths = write_sample(folder / "data", config)
-    return {
-        "files": len(paths),
-        "mib": sum(path.stat().st_size for path in paths) / 2**20,
-        "write_s": time.perf_counter() - start if is_new else None,
-    }
-
-
-def in_a_process_of_its_own(mode: str, folder: Path) -> dict:
-    command = [sys.executable, __file__, "--mode", mode, "--folder", str(folder)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+        made = f"written in {time.perf_counter() - start:.1f} s"
+    return f"{len(paths)} files, {sum(path.stat().st_size for path in paths) / 2**20:.0f} MiB ({made})"
 
 
 def measure(mode: str, folder: Path) -> dict:
@@ -128,27 +138,34 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def show(results: dict) -> None:
-    runs = results["runs"]
-    one, market = runs["stages"][0], runs[MODES[1]][0]
-    made = "there before" if results["write_s"] is None else f"written in {results['write_s']:.1f} s"
-    print(
-        f"{results['files']} files, {results['mib']:.0f} MiB ({made}): {one['outright_rows']:,} rows of "
-        f"{one['contracts']} outrights, {market['bars']:,} bars of the front contract, {market['features']} features, "
-        f"{results['cores']} cores"
+def show(report: Report, runs: dict[str, list[dict]]) -> None:
+    """A row for each stage and each way, and what they read."""
+    stages, ways = runs["stages"], {mode: found for mode, found in runs.items() if mode != "stages" and found}
+    for name in stages[0]["stage_s"] if stages else ():
+        row(report, name, [run["stage_s"][name] for run in stages], [run["stage_peak_mib"][name] for run in stages])
+    for mode, found in ways.items():
+        row(report, mode, [run["s"] for run in found], [run["peak_mib"] for run in found])
+    if not stages or not ways:
+        return
+    stage, market = stages[0], next(iter(ways.values()))[0]
+    sums = {run["digest"] for found in ways.values() for run in found}
+    report.notes.append(
+        f"{stage['outright_rows']:,} rows of {stage['contracts']} outrights, {market['bars']:,} bars of the front "
+        f"contract, {market['features']} features; the markets are "
+        f"{'the same' if len(sums) == 1 else 'NOT the same'}: {', '.join(sorted(sums))}"
     )
-    print(f"{'':<40} {'median s':>9} {'min s':>8} {'peak MiB':>9}")
-    for name in one["stage_s"]:
-        row([run["stage_s"][name] for run in runs["stages"]], name, [r["stage_peak_mib"][name] for r in runs["stages"]])
-    for mode in MODES[1:]:
-        row([run["s"] for run in runs[mode]], mode, [run["peak_mib"] for run in runs[mode]])
-    sums = {run["digest"] for mode in MODES[1:] for run in runs[mode]}
-    print(f"the markets are {'the same' if len(sums) == 1 else 'NOT the same'}: {', '.join(sorted(sums))}")
 
 
-def row(seconds: list[float], name: str, peaks: list[float]) -> None:
-    print(f"{name:<40} {statistics.median(seconds):>9.2f} {min(seconds):>8.2f} {max(peaks):>9,.0f}")
+def row(report: Report, name: str, seconds: list[float], peaks: list[float]) -> None:
+    common.add(
+        report,
+        stage=name,
+        median_s=statistics.median(seconds),
+        min_s=min(seconds),
+        peak_mib=max(peaks),
+        runs=len(seconds),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

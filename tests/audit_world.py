@@ -2,12 +2,16 @@
 
 import datetime as dt
 import functools
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from made_up_bars import day_ns, hourly_contracts, loaded
 from tidewalk.agents.dqn import DQNConfig
 from tidewalk.data.bars import Loaded
 from tidewalk.data.load import DataConfig
+from tidewalk.market import prepare
 from tidewalk.market.prepare import SeriesConfig, features_of
 from tidewalk.market.windows import WindowConfig
 from tidewalk.run.audit import bench as benches
@@ -54,3 +58,24 @@ def bench() -> Bench:
 def base() -> Run:
     """The training on the bars as they are, by the pipeline as it is."""
     return benches.train(bench(), bench().markets.base)
+
+
+def with_moves(change: Callable[[np.ndarray], np.ndarray]) -> Callable[..., object]:
+    """The moves of a market as `prepare` makes them, changed."""
+    original = prepare.moves
+
+    def moves(front: object, spec: object) -> object:
+        found = original(front, spec)
+        return change(found[0]).astype(np.int32), *found[1:]
+
+    return moves
+
+
+MOVES = {
+    "filled at the observed bar's own open": lambda moves: np.concatenate([[0], moves[:-1]]),
+    "filled a bar late": lambda moves: np.concatenate([moves[1:], [0]]),
+    "marked a bar late": lambda moves: moves + np.concatenate([moves[1:], [0]]),
+    "filled at the observed bar's own open, after a roll alone": lambda moves: np.where(
+        np.arange(len(moves)) == BARS_PER_DAY * (ROLL_AFTER + 1), np.roll(moves, 1), moves
+    ),
+}

@@ -202,10 +202,9 @@ def test_shuffled_bars_earn_nothing_and_a_planted_signal_is_found() -> None:
 def test_a_fill_at_the_observed_bars_own_open_earns_on_shuffled_bars(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from run.audit.test_series import MOVES, with_moves
     from tidewalk.market import prepare
 
-    monkeypatch.setattr(prepare, "moves", with_moves(MOVES["filled at the observed bar's own open"]))
+    monkeypatch.setattr(prepare, "moves", world.with_moves(world.MOVES["filled at the observed bar's own open"]))
     bench, base = mutated()
     ledger = pipeline.ledger_check(bench, base, 0)
     assert (ledger.status, "moves are not from fill to fill" in ledger.details[0]) == ("LEAK", True)

@@ -1,7 +1,6 @@
 """The audit of front contract and fills: passes as it is, and goes red with every planted fault."""
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -41,43 +40,23 @@ def test_rolls_and_session_ends_are_among_the_cuts() -> None:
 # ---- fills
 
 
-def with_moves(change: Callable[[np.ndarray], np.ndarray]) -> Callable[..., object]:
-    original = prepare.moves
-
-    def moves(front: object, spec: object) -> object:
-        found = original(front, spec)
-        return change(found[0]).astype(np.int32), *found[1:]
-
-    return moves
-
-
-MOVES = {
-    "filled at the observed bar's own open": lambda moves: np.concatenate([[0], moves[:-1]]),
-    "filled a bar late": lambda moves: np.concatenate([moves[1:], [0]]),
-    "marked a bar late": lambda moves: moves + np.concatenate([moves[1:], [0]]),
-    "filled at the observed bar's own open, after a roll alone": lambda moves: np.where(
-        np.arange(len(moves)) == world.BARS_PER_DAY * (world.ROLL_AFTER + 1), np.roll(moves, 1), moves
-    ),
-}
-
-
-@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("name", world.MOVES)
 def test_a_fill_at_another_price_is_found(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(prepare, "moves", with_moves(MOVES[name]))
+    monkeypatch.setattr(prepare, "moves", world.with_moves(world.MOVES[name]))
     check = series.price_check(world.source())
     assert check.status == "LEAK"
     assert check.details[0].startswith("The decision of bar ")
 
 
 def test_fills_in_the_past_are_found_without_looking_prices_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "moves", with_moves(MOVES["filled at the observed bar's own open"]))
+    monkeypatch.setattr(prepare, "moves", world.with_moves(world.MOVES["filled at the observed bar's own open"]))
     source = world.source()
     assert series.past_check(source, CUTS, SEED).status == "LEAK"
     assert series.mark_check(source, CUTS, SEED).status == "pass"
 
 
 def test_marks_in_the_future_are_found_without_looking_prices_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "moves", with_moves(MOVES["marked a bar late"]))
+    monkeypatch.setattr(prepare, "moves", world.with_moves(world.MOVES["marked a bar late"]))
     source = world.source()
     assert series.mark_check(source, CUTS, SEED).status == "LEAK"
     assert series.past_check(source, CUTS, SEED).status == "pass"

@@ -1,0 +1,178 @@
+"""How fast do the cores learn: members per core, one host device or two, threads?
+
+Two workloads of a 128-128 network at batch 64: the one of the peers (one lane, one-step plain DQN, 32 inputs) and the
+default (64 lanes, 3-step double DQN with a duelling head, 31 inputs); a validation of 64 bars, so next to none. Every
+setting is a process of its own that lives through the run; they are asked in turn for one epoch at a time, while the
+others wait.
+
+    python benchmarks/cpu.py [--members 1,8,16] [--json FILE]
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+import floors
+from common import Column, Report
+
+COLUMNS = (
+    Column("workload", "workload"),
+    Column("members", "members", "{:,}"),
+    Column("how", "how"),
+    Column("devices", "host devices"),
+    Column("epoch_ms", "50 updates, ms", "{:,.2f}"),
+    Column("p10_p90", "p10-p90"),
+    Column("updates_per_s", "agent-updates/s", "{:,.0f}"),
+    Column("gflop_per_s", "GFLOP/s", "{:,.0f}"),
+)
+_DEVICES = "JAX_NUM_CPU_DEVICES"
+
+
+@dataclass(frozen=True)
+class How:
+    """What a process is given."""
+
+    environment: dict[str, str]
+    cores: int | None = None
+    """Cores that it may use; None: all."""
+
+
+def hows(cores: int) -> dict[str, How]:
+    """The settings that are compared."""
+    found = {
+        "as tidewalk sets it": How({}),
+        "1 host device": How({_DEVICES: "1"}),
+        "1 host device, products on one thread": How(
+            {_DEVICES: "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+        ),
+        "1 host device on one core": How({_DEVICES: "1"}, cores=1),
+    }
+    return found | {f"{cores} host devices": How({_DEVICES: str(cores)})} if cores > 1 else found
+
+
+def main() -> int:
+    parser = common.parser(__doc__, device=False)
+    parser.add_argument("--device", choices=("cpu",), help="the CPU it is")
+    parser.add_argument("--members", type=common.numbers)
+    parser.add_argument("--workloads", default="peers,default")
+    parser.add_argument("--budget-s", type=float, default=1.0, help="time for more than the least rounds, by setting")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return work(json.loads(options.worker))
+    report = common.opened("cpu", options)
+    for workload in options.workloads.split(","):
+        for members in options.members or ((2,) if options.quick else (1, 8)):
+            measure(report, options, workload, members)
+    return common.close(report, COLUMNS)
+
+
+def measure(report: Report, options: argparse.Namespace, workload: str, members: int) -> None:
+    """A row for each setting."""
+    with contextlib.ExitStack() as stack:
+        calls: dict[str, Callable[[], float]] = {}
+        devices: dict[str, int] = {}
+        for name, how in hows(report.environment["cores"]).items():
+            job = {"workload": workload, "members": members, "is_quick": options.quick, "cores": how.cores}
+            with common.attempt(report, f"{workload}, {members} members, {name}"):
+                calls[name], devices[name] = stack.enter_context(worker(job, how))
+        budget_s = 0.0 if options.quick else options.budget_s * len(calls)
+        times = common.interleaved(report, calls, budget_s=budget_s)
+    for name, timing in times.items():
+        updates = members * (4 if options.quick else 50)
+        rate = updates / timing.median_ms * 1e3
+        common.add(
+            report,
+            workload=workload,
+            members=members,
+            how=name,
+            devices=devices[name],
+            epoch_ms=timing.median_ms,
+            p10_p90=common.spread(timing),
+            updates_per_s=rate,
+            gflop_per_s=rate * update_flop(workload, is_quick=options.quick) / 1e9,
+            samples_ms=timing.samples_ms,
+        )
+
+
+def update_flop(workload: str, *, is_quick: bool) -> int:
+    setting = setting_of(workload, 1, is_quick=is_quick)
+    return floors.update_flop(setting.network, setting.batch, double=not setting.is_plain, lanes=setting.lanes)
+
+
+@contextlib.contextmanager
+def worker(job: dict[str, Any], how: How) -> Iterator[tuple[Callable[[], float], int]]:
+    """A process that waits; a call that has it run an epoch, in milliseconds by its own clock; its host devices."""
+    command = [sys.executable, str(Path(__file__)), "--worker", json.dumps(job)]
+    environment = {**os.environ, **how.environment}
+    with subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1
+    ) as process:
+
+        def ask() -> float:
+            process.stdin.write("epoch\n")
+            return float(_answer(process))
+
+        try:
+            yield ask, int(_answer(process))
+        finally:
+            process.stdin.close()
+
+
+def _answer(process: subprocess.Popen) -> str:
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the process ended with code {process.wait()}")
+    return line
+
+
+def setting_of(workload: str, members: int, *, is_quick: bool) -> Any:
+    import epoch
+    import world
+
+    found = world.Setting(members=members, windows=1, val_bars=64)
+    if workload == "peers":
+        found = world.Setting(members=members, val_bars=64, features=29, lanes=1, capacity=16_384, is_plain=True)
+    return epoch.small(found) if is_quick else found
+
+
+def work(job: dict[str, Any]) -> int:
+    """Answer each line with the milliseconds of an epoch, by the programs that the engine runs."""
+    if job["cores"]:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["cores"]])
+    import jax
+    import world
+    from jax.sharding import NamedSharding
+
+    from tidewalk.run import mesh, programs
+
+    mesh.make_reproducible()
+    mesh.choose_platform("cpu")
+    study = world.made(setting_of(job["workload"], job["members"], is_quick=job["is_quick"]))
+    devices, building, fixed = mesh.member_mesh(job["members"]), programs.Building(), study.fixed
+    if devices is not None:
+        specs = (programs.WHOLE, programs.WHOLE, programs.BY_MEMBER)
+        fixed = tuple(
+            jax.device_put(part, NamedSharding(devices, spec)) for part, spec in zip(fixed, specs, strict=True)
+        )
+    with world.precision(study.setting):
+        make = programs.build(programs.first_state(study.program, devices), building, *fixed, donate=None)
+        state = make(*fixed)
+        run = programs.build(programs.fused(study.program, devices, state), building, *fixed, state)
+    call = world.epochs(run, fixed, state)
+    print(1 if devices is None else devices.size, flush=True)
+    for _ in sys.stdin:
+        print(common.elapsed_ms(call), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
