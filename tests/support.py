@@ -14,6 +14,7 @@ from tidewalk.trading.account import Book, book
 from tidewalk.trading.costs import CostConfig
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train.baselines import baseline_paths
+from tidewalk.train.passes import Extent
 from tidewalk.train.population import TrainConfig
 
 NS_PER_HOUR = 3_600_000_000_000
@@ -118,7 +119,7 @@ def baseline_book(name: str, market: MarketData, env: EnvConfig, first: int, cou
 
     spans, decisions = [(market, first)], np.array([[first, first + count]], np.int32)
     on_device = jax.device_put(market.on_device())
-    paths = baseline_paths(env, on_device, None, decisions, spans, bars=count, compose="scan")
+    paths = baseline_paths(env, on_device, None, decisions, spans, extent=Extent("scan", count))
     return book(market, first, (paths[name][0].astype(np.int64) - env.flat) * env.lots_per_level, env.roll_as)
 
 

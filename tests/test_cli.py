@@ -558,11 +558,15 @@ def test_resume_goes_on_from_the_newest_whole_checkpoint(interrupted, jobs):
     assert "from the start" in jobs[-1][0].notes[-1]
 
 
-def test_resume_on_other_software_warns(interrupted, jobs):
+def test_resume_on_other_software_or_with_another_learner_warns(interrupted, jobs):
     manifest = (interrupted / "manifest.json").read_text()
-    (interrupted / "manifest.json").write_text(manifest.replace(f'"jax": "{jax_version()}"', '"jax": "0.1"'))
+    for now, before in ((f'"jax": "{jax_version()}"', '"jax": "0.1"'), ('"learner": "xla"', '"learner": "kernel"')):
+        assert manifest.count(now) == 1
+        manifest = manifest.replace(now, before)
+    (interrupted / "manifest.json").write_text(manifest)
     loop.resume(interrupted, quiet=True)
-    assert f"warning: resumed from epoch-00002, with jax {jax_version()} (was 0.1)" in jobs[-1][0].notes[-1]
+    told = f"warning: resumed from epoch-00002, with jax {jax_version()} (was 0.1), learner xla (was kernel): "
+    assert jobs[-1][0].notes[-1].startswith(told)
 
 
 def jax_version() -> str:

@@ -21,6 +21,7 @@ COMMANDS = {
     "evaluate": "trade the test months of a run again, at other costs and delays",
     "audit": "look for leaks of the future in data, features and the pipeline, on your own data",
     "report": "write the report of a run anew",
+    "bench": "measure on this machine what keeping the market on the device is worth",
     "doctor": "show versions, devices and what is missing",
 }
 INTERNAL_ERROR = 1

@@ -394,9 +394,9 @@ def test_a_relative_xdg_folder_is_not_used(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(caching.sys, "platform", "linux")
-    assert caching._users_folder() == tmp_path / ".cache" / "tidewalk" / "markets"
+    assert caching.users_folder() == tmp_path / ".cache" / "tidewalk" / "markets"
     monkeypatch.setattr(caching.sys, "platform", "darwin")
-    assert caching._users_folder() == tmp_path / "Library" / "Caches" / "tidewalk" / "markets"
+    assert caching.users_folder() == tmp_path / "Library" / "Caches" / "tidewalk" / "markets"
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path):

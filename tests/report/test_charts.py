@@ -239,3 +239,14 @@ def test_each_symbol_has_its_line_and_one_symbol_has_no_figure(make_run):
     own = equity.filter((pl.col("policy") == "ensemble") & (pl.col("symbol") == "NQ.FUT"))
     assert figure.data[1].y[-1] == pytest.approx(own["net_usd"].sum())
     assert charts.symbols_figure(equity.filter(pl.col("symbol") == "ES.FUT")) is None
+
+
+def test_of_thousands_of_seeds_a_cross_section_is_drawn_with_the_best_and_the_worst():
+    rng = np.random.default_rng(0)
+    ends = rng.permutation(3000)
+    policies = {"ensemble": [1.0, 1.0]} | {f"seed {k}": [0.0, float(end)] for k, end in enumerate(ends)}
+    figure = equity_figure(equity_of(policies, days(2), [0, 0]), [])
+    drawn = sorted(float(trace.y[-1]) for trace in figure.data if trace.name == "seeds (3000, 64 drawn)")
+    assert len(drawn) == charts.MAX_MEMBER_LINES
+    assert (drawn[0], drawn[-1]) == (0.0, 2999.0)
+    assert np.diff(drawn).min() >= 47, "evenly spaced in rank"

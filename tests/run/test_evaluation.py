@@ -36,6 +36,10 @@ def test_a_run_traded_again_makes_what_is_on_record():
     tables = [results.read_equity, results.read_fills, results.read_trades]
     assert found.compared > sum(read(reloaded.run).height for read in tables) + 100
     assert reloaded.origin == (0, 1, 2)
+    counted = reloaded.stage.transfers
+    assert counted.uploads == 1
+    policies = sum(file.stat().st_size for file in (finished_run() / "policies").iterdir())
+    assert 0 < counted.bytes_h2d - counted.bytes_market < policies
 
 
 def test_other_weights_under_the_same_name_are_seen_in_the_result(tmp_path):

@@ -16,7 +16,8 @@ import pytest
 from support import planted_market, small_config
 from tidewalk.report.page import write_report
 from tidewalk.run import engine, evidence, figures, outcome, records
-from tidewalk.run.mesh import Uploads
+from tidewalk.run.mesh import Transfers
+from tidewalk.run.programs import Building
 from tidewalk.run.study import plan_study, windows_record
 from tidewalk.stats import inference, metrics
 from tidewalk.store import layout, results
@@ -35,10 +36,12 @@ def started():
     """A study on a planted market without any signal (P = .5), on its device, never trained."""
     config = small_config(Path("data"), seeds=SEEDS)
     study = plan_study(config, [planted_market(days=182, persistence=0.5)], compose="scan")
-    uploads = Uploads()
-    resident = engine.upload_study(study, uploads, None)
+    transfers = Transfers()
+    resident = engine.upload_study(study, transfers, None)
     state = jax.jit(functools.partial(initial_state, study.program))(resident.windows, resident.members)
-    return engine.Engine(study, resident, uploads, None, lambda state: (state, {}, None), 0.0), state
+    nothing = jax.jit(lambda: 0).lower().compile()
+    ready = engine.Engine(study, resident, transfers, None, lambda: resident.fixed, nothing, Building())
+    return ready, state
 
 
 def always(state, action):
@@ -275,7 +278,7 @@ def test_windows_that_each_keep_their_capital_can_lose_it_together():
     gain, losing, *rest = held.books["ensemble"]
     assert figures.ruin(held, held.study.legs) is None
     never_gained = dataclasses.replace(losing, first=gain.first)
-    held.books["ensemble"][:] = [never_gained, losing, *rest]
+    held = dataclasses.replace(held, books={**held.books, "ensemble": [never_gained, losing, *rest]})
     assert figures.ruin(held, held.study.legs).startswith("the capital was lost on 2")
 
 

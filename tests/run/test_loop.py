@@ -13,11 +13,12 @@ from support import planted_market, small_config
 from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError
 from tidewalk.market.device import save_market
 from tidewalk.run import loop
+from tidewalk.run.engine import Engine
 from tidewalk.store import checkpoint, layout, results
 from tidewalk.store.summary import read_summary
 from tidewalk.store.trials import tried
 
-TIMES = ("phases_ms", "compile_ms")
+TIMES = ("phases_ms", "compile_ms", "trace_ms")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,10 @@ def test_a_study_leaves_the_whole_run_folder(finished):
     assert results.verify_results(run) == []
     assert {path.stem for path in run.checkpoints.iterdir()} == {"best", "epoch-00001", "epoch-00002"}
     assert len(list(run.policies.iterdir())) == 3 * 2
+    manifest = layout.read_manifest(run)
+    assert manifest["learner"] == "xla"
+    assert manifest["building"]["programs"] == 2
+    assert manifest["building"]["trace_ms"] > 0
 
 
 def test_summary_counts_and_transfers(finished):
@@ -62,6 +67,13 @@ def test_summary_counts_and_transfers(finished):
     assert summary["transfers"]["uploads"] == 1
     assert summary["transfers"]["bytes_h2d_per_epoch"] == 0
     assert summary["transfers"]["bytes_market"] > 182 * 24 * 4
+    assert summary["transfers"]["host_syncs_per_epoch"] == 1
+    first, second = results.read_metrics(layout.open_run(finished)).records
+    assert first["uploaded_bytes"] >= summary["transfers"]["bytes_market"]
+    assert (second["uploaded_bytes"], second["host_syncs"]) == (0, 2)  # and one for the checkpoint of the last epoch
+    alone = second["downloaded_bytes"] - second["checkpoint_bytes"]
+    assert 0 < alone == summary["transfers"]["bytes_d2h_per_epoch"] <= 4 * 10 * 6
+    assert second["checkpoint_bytes"] > 512 * 6 * 8
     assert summary["oos"]["trials"] == 1
 
 
@@ -90,33 +102,64 @@ def test_figures_agree_with_one_another(finished):
         assert equity.filter(pl.col("policy") == policy)["net_usd"].sum() <= summary["oracle"]["net_usd"] + 1e-6
 
 
-def test_profile_runs_the_phases_one_by_one_to_the_same_result(market_file, finished, tmp_path, capsys):
-    config = small_config(market_file, tmp_path / "profiled")
-    folder = loop.train(
-        dataclasses.replace(config, output=dataclasses.replace(config.output, profile=True, quiet=False))
-    )
-    assert "· collect " in capsys.readouterr().err
+def test_a_profile_keeps_a_trace_and_times_and_changes_no_result(market_file, finished, tmp_path, capsys):
+    config = small_config(market_file, tmp_path / "whole")
+    profiled = dataclasses.replace(config, output=dataclasses.replace(config.output, profile=True, quiet=False))
+    folder = loop.train(profiled)
+    said = capsys.readouterr().err
+    assert "trace of epoch 2 to 2: " in said
+    assert "· collect " in said
+    assert "(one call each)" in said
     summary = read_summary(layout.open_run(folder))
-    assert all(summary["phases_ms"][name] > 0 for name in ("init", "collect", "learn", "evaluate", "total"))
-    assert summary["transfers"]["bytes_h2d_per_epoch"] == 0
-    best = [row["best_epoch"] for row in summary["per_window"]]
-    assert best == [row["best_epoch"] for row in read_summary(layout.open_run(finished))["per_window"]]
+    phases = summary["phases_ms"]
+    assert all(phases[name] > 0 for name in ("init", "collect", "learn", "evaluate", "total"))
+    assert phases["phased_total"] > max(phases[name] for name in ("collect", "learn", "evaluate"))
+    assert (summary["transfers"]["bytes_h2d_per_epoch"], summary["transfers"]["host_syncs_per_epoch"]) == (0, 1)
+    assert policies(folder) == policies(finished)
+    assert without_times(folder) == {**without_times(finished), "warnings": summary["warnings"]}
+    (trace,) = (folder / "profile").rglob("*.xplane.pb")
+    kept = trace.read_bytes()
+    for scope in (b"/collect/", b"/store/", b"/learn/", b"/evaluate/"):
+        assert scope in kept, scope
+    assert [line.get("is_traced") for line in results.read_metrics(layout.open_run(folder)).records] == [None, True]
+    loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, overwrite=True)))
+    assert not (folder / "profile").exists(), "a trace of the run before"
 
 
 def test_the_same_command_twice_gives_the_same_bytes_and_its_log_tells_phases_and_uploads(
-    market_file, finished, tmp_path, capsys
+    market_file, finished, tmp_path, capsys, monkeypatch
 ):
+    in_place: list[bool] = []
+    monkeypatch.setattr(Engine, "run_epoch", _watching_the_replay(Engine.run_epoch, in_place))
     config = small_config(market_file, tmp_path / "whole")
     again = loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, quiet=False)))
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("phase breakdown:")]
     assert len(lines) == 2
-    assert "uploaded 0 B" in lines[1]
+    assert "uploaded 0 B · downloaded " in lines[1]
+    assert lines[1].endswith("host syncs 2")
     assert "uploaded 0 B" not in lines[0]
     assert "fused collect+learn+evaluate" in lines[1]
     assert policies(again) == policies(finished)
     assert without_times(again) == without_times(finished)
     for name in ("equity.parquet", "trades.parquet", "members.parquet", "windows.json"):
         assert (again / name).read_bytes() == (finished / name).read_bytes(), name
+    assert in_place == [True, True]  # the checkpoint of the first epoch held no memory that the second wanted
+
+
+def _watching_the_replay(run_epoch, in_place):
+    """Notes for each epoch whether the replay stayed where it was."""
+
+    def run(engine, state):
+        before = _addresses(state.replay)
+        result = run_epoch(engine, state)
+        in_place.append(_addresses(result[0].replay) == before)
+        return result
+
+    return run
+
+
+def _addresses(array):
+    return [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]
 
 
 # style.md 8: stop, restore, continue = never stopped, bit for bit
@@ -214,6 +257,17 @@ def test_settings_that_do_not_fit_the_data_are_refused_before_training(market_fi
     config = small_config(market_file, tmp_path / "run")
     with pytest.raises(ConfigError, match="--prefill-steps is 4; n-step targets of 9"):
         loop.train(dataclasses.replace(config, dqn=dataclasses.replace(config.dqn, n_step=9)))
+
+
+@pytest.mark.parametrize(
+    ("hidden", "reason"), [((16,), "it holds two hidden layers, not 1"), ((16, 16), "it needs an NVIDIA GPU")]
+)
+def test_a_learner_that_cannot_run_here_leaves_no_folder(market_file, tmp_path, hidden, reason):
+    config = small_config(market_file, tmp_path / "run")
+    asked = dataclasses.replace(config.output, learner="kernel")
+    with pytest.raises(ConfigError, match=f"--learner kernel cannot run this study: {reason}. Use --learner auto or"):
+        loop.train(dataclasses.replace(config, output=asked, dqn=dataclasses.replace(config.dqn, hidden=hidden)))
+    assert not (tmp_path / "run").exists()
 
 
 def test_policies_carry_what_it_takes_to_act(finished):

@@ -14,7 +14,7 @@ from tidewalk.core.errors import BooksError
 from tidewalk.data.load import DataConfig
 from tidewalk.market.device import ROLL
 from tidewalk.run import engine, outcome
-from tidewalk.run.mesh import Uploads
+from tidewalk.run.mesh import Transfers
 from tidewalk.run.study import plan_study
 from tidewalk.store import results
 from tidewalk.store.tables import checked
@@ -54,11 +54,11 @@ def started(case: str):
     config = small_config(Path("data"))
     config = dataclasses.replace(config, env=env, limits=limits, costs=costs, data=DataConfig(Path("d"), "ES,NQ"))
     study = plan_study(config, markets(), compose="scan")
-    uploads = Uploads()
-    resident = engine.upload_study(study, uploads, None)
+    transfers = Transfers()
+    resident = engine.upload_study(study, transfers, None)
     state = jax.jit(functools.partial(initial_state, study.program))(resident.windows, resident.members)
     best = dataclasses.replace(state.best, epoch=state.best.epoch.at[1:].set(1))
-    ready = engine.Engine(study, resident, uploads, None, lambda state: (state, {}, None), 0.0)
+    ready = engine.Stage(study, resident, transfers)
     return ready, dataclasses.replace(state, best=best)
 
 

@@ -14,6 +14,16 @@ def test_a_configuration_survives_toml(tmp_path):
     assert from_toml(to_toml(config)) == config
 
 
+def test_an_interval_between_checkpoints_is_kept_and_none_is_left_out(tmp_path):
+    config = small_config(tmp_path / "m.npz")
+    assert config.output.checkpoint_every is None
+    assert "checkpoint_every" not in to_toml(config)
+    text = to_toml(config).replace("[output]", "[output]\ncheckpoint_every = 3")
+    assert from_toml(text).output.checkpoint_every == 3
+    with pytest.raises(ConfigError, match="--checkpoint-every is 0; it must be 1 or more"):
+        from_toml(text.replace("checkpoint_every = 3", "checkpoint_every = 0"))
+
+
 def test_missing_keys_keep_their_defaults():
     config = from_toml('[data]\ndata_dir = "x"\nsymbol = "ES"\n')
     assert config.train.epochs == 20
@@ -41,15 +51,18 @@ def test_a_wrong_file_is_refused_with_key_value_and_remedy(text, says):
 def test_hash_ignores_where_files_lie_and_changes_with_what_changes_a_result(tmp_path):
     config = small_config(tmp_path / "a.npz", tmp_path / "run")
     elsewhere = dataclasses.replace(config, data=dataclasses.replace(config.data, data_dir=tmp_path / "b.npz"))
-    loud = dataclasses.replace(config, output=dataclasses.replace(config.output, out=tmp_path / "r2", quiet=False))
+    other = {"out": tmp_path / "r2", "quiet": False, "checkpoint_every": 3, "profile": True, "learner": "xla"}
+    loud = dataclasses.replace(config, output=dataclasses.replace(config.output, **other))
     assert config_hash(config) == config_hash(elsewhere) == config_hash(loud)
     others = [
         dataclasses.replace(config, train=dataclasses.replace(config.train, seed=1)),
         dataclasses.replace(config, dqn=dataclasses.replace(config.dqn, lr=1e-3)),
+        dataclasses.replace(config, dqn=dataclasses.replace(config.dqn, double=False)),
+        dataclasses.replace(config, dqn=dataclasses.replace(config.dqn, duelling=False)),
         dataclasses.replace(config, output=dataclasses.replace(config.output, precision="tf32")),
         dataclasses.replace(config, costs=dataclasses.replace(config.costs, slippage_ticks=2.0)),
     ]
-    assert len({config_hash(config), *map(config_hash, others)}) == 5
+    assert len({config_hash(config), *map(config_hash, others)}) == 1 + len(others)
 
 
 def test_default_purge_covers_the_targets_and_a_given_one_wins(tmp_path):

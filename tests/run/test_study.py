@@ -153,6 +153,25 @@ def test_each_symbol_keeps_its_own_windows_costs_and_scaler_in_one_store():
     assert study.program.val_bars == max(one.program.val_bars for one in alone)
 
 
+def test_the_plan_of_evaluation_holds_every_range_and_every_session():
+    """Of each member in order, and of the longest session: decisions belong to the session of the bar they fill in."""
+    es, nq = planted_market(days=182), as_nq(planted_market(days=152, bars_per_day=12, seed=1))
+    study = plan_both(es, nq)
+    program, resident = study.program, study.resident_market()
+    for name, lengths, sessions in (
+        ("val", program.val_lengths, program.val_sessions),
+        ("test", program.test_lengths, program.test_sessions),
+    ):
+        decisions = getattr(study.windows, name)
+        assert lengths == tuple(np.repeat(decisions[:, 1] - decisions[:, 0], study.config.train.seeds))
+        filled = [resident.session_id[first + 1 : stop + 1] for first, stop in decisions]
+        assert max(len(np.unique(rows)) for rows in filled) <= sessions
+        assert max(np.ptp(rows) + 1 for rows in filled) <= sessions
+        assert max(np.bincount(rows - rows[0]).max() for rows in filled) <= program.session_bars
+    assert program.session_bars == 24
+    assert len(set(program.val_lengths)) > 1
+
+
 def test_limits_are_counted_in_the_ticks_of_each_symbol():
     es, nq = planted_market(days=182), as_nq(planted_market(days=152))
     limits = LimitConfig(capital_usd=10_000.0, daily_loss_usd=500.0)

@@ -76,6 +76,7 @@ def test_paths_are_those_of_the_documented_run_folder() -> None:
         "cost_surface": "cost_surface.parquet",
         "summary": "summary.json",
         "report": "report.html",
+        "profile": "profile",
         "quality": "data_quality.json",
     }
     assert all(path.parent == Path("runs/x") for field, path in vars(run).items() if field != "root")

@@ -67,8 +67,13 @@ def _device_problems() -> list[str]:
         import jax
         import jax.numpy as jnp
 
+        from tidewalk.run.mesh import limit_bytes
+
         devices = jax.devices()
         print("devices: " + ", ".join(f"{device.platform}:{device.id} {device.device_kind}" for device in devices))
+        limit = limit_bytes()
+        if limit is not None:
+            print(f"memory: {limit / 2**30:.1f} GiB for each device; `tidewalk windows` says what a study takes of it")
         if devices[0].platform == "cpu" and shutil.which("nvidia-smi"):
             print("note: an NVIDIA driver is here but jax sees no GPU; install tidewalk[cuda13]")
         total = int(jax.jit(lambda x: jnp.sum(x))(jnp.arange(10)))

@@ -19,11 +19,11 @@ def output_console() -> Console:
     return Console(highlight=False, markup=False, width=_WIDTH_OF_FILES)
 
 
-def table(title: str, columns: tuple[str, ...]) -> Table:
-    """An empty table that folds a cell that is too wide rather than cutting it off."""
+def table(title: str, columns: tuple[str, ...], *, right: tuple[str, ...] = ()) -> Table:
+    """An empty table that folds a cell that is too wide rather than cutting it; `right` names columns of numbers."""
     made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in columns:
-        made.add_column(name, justify="right" if name in _NUMBERS else "left", overflow="fold")
+        made.add_column(name, justify="right" if name in (*_NUMBERS, *right) else "left", overflow="fold")
     return made
 
 

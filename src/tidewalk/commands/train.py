@@ -41,11 +41,11 @@ def parse_study(command: str, args: list[str]) -> RunConfig:
     return parse_command(StudyCommand, command, args).study
 
 
-def parse_command(record: type[Command], command: str, args: list[str]) -> Command:
-    """The same with the flags that a record adds to those of a study."""
+def parse_command(record: type[Command], command: str, args: list[str], *, default: Command | None = None) -> Command:
+    """The same with the flags that a record adds to those of a study; `default` stands where no file is given."""
     args = gathered("--symbol", args)
     given = _from_file(args)
-    default = None if given is None else record(given.study)
+    default = default if given is None else record(given.study)
     return cast(Command, parse(record, command, args, default=default, needs=("--symbol",)))
 
 

@@ -11,18 +11,20 @@ from tidewalk.run.console import tell
 def run(args: list[str]) -> int:
     """Print the windows that `train` with the same flags would use."""
     config = parse_study("windows", args)
+    from tidewalk.run import memory
     from tidewalk.run.markets import read_markets
     from tidewalk.run.study import plan_study, windows_record
 
     tell(f"reading {config.data.data_dir}", quiet=config.output.quiet)
-    study = plan_study(config, read_markets(config), compose="scan")
+    compose = "associative" if config.output.device == "gpu" else "scan"  # no device is touched
+    study = plan_study(config, read_markets(config), compose=compose)
     record = windows_record(study)
     if config.output.json:
         print(json.dumps(record, indent=2))
         return 0
     for leg in study.legs:
         _print(leg.symbol, [row for row in record["windows"] if row["symbol"] == leg.symbol], record["purge_bars"])
-    notes = [record["uncovered"]] if record["uncovered"] else []
+    notes = [memory.said(study), *([record["uncovered"]] if record["uncovered"] else [])]
     warnings = [study.said(leg, text) for leg in study.legs for text in leg.plan.warnings]
     say_findings(output_console(), notes, warnings)
     return 0

@@ -71,7 +71,7 @@ def open_cache(asked: str | None, say: Say) -> Cache | None:
     if named == OFF:
         return None
     try:
-        folder = Path(named).expanduser() if named else _users_folder()
+        folder = Path(named).expanduser() if named else users_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except (OSError, RuntimeError) as error:
@@ -83,7 +83,7 @@ def open_cache(asked: str | None, say: Say) -> Cache | None:
     return Cache(folder, keeps_all=named is not None)
 
 
-def _users_folder() -> Path:
+def users_folder() -> Path:
     """The folder for caches by the rule of the platform (XDG base directories, or macOS)."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "tidewalk" / "markets"

@@ -145,27 +145,27 @@ def _add_drawdown(figure: go.Figure, trade_dates: np.ndarray, falls_usd: np.ndar
 
 
 def _add_seed_lines(figure: go.Figure, equity: pl.DataFrame, names: Sequence[str]) -> None:
-    """One thin line per seed under a single legend entry; every k-th session where there are very many."""
-    rows = equity.filter(pl.col("policy").is_in(names))
+    """Thin lines of the seeds under a single legend entry; every k-th session where there are very many points."""
+    drawn = _cross_section(equity, names)
+    rows = equity.filter(pl.col("policy").is_in(drawn))
     stride = max(1, math.ceil(rows.height / MAX_THIN_POINTS))
-    for number, name in enumerate(names):
-        own = rows.filter(pl.col("policy") == name).sort("trade_date").with_row_index("row")
+    some = f", {len(drawn)} drawn" if len(drawn) < len(names) else ""
+    line = {"color": SEED_LINE, "width": 1}
+    style = {"name": f"seeds ({len(names)}{some})", "mode": "lines", "line": line, "legendgroup": "seeds"}
+    for number, own in enumerate(rows.partition_by("policy", maintain_order=True)):
+        own = own.sort("trade_date").with_row_index("row")
         edge = (pl.col("window") != pl.col("window").shift(-1)) | (pl.col("window") != pl.col("window").shift(1))
         own = own.filter((pl.col("row") % stride == 0) | edge.fill_null(value=True))
         x, y = stitched(own["trade_date"].to_numpy(), own["equity_usd"].to_numpy())
-        figure.add_scatter(
-            x=x,
-            y=y.astype(np.float32),
-            name=f"seeds ({len(names)})",
-            mode="lines",
-            line={"color": SEED_LINE, "width": 1},
-            legendgroup="seeds",
-            showlegend=number == 0,
-            legendrank=2,
-            hoverinfo="skip",
-            row=1,
-            col=1,
-        )
+        style |= {"showlegend": number == 0, "legendrank": 2, "hoverinfo": "skip"}
+        figure.add_scatter(x=x, y=y.astype(np.float32), **style, row=1, col=1)
+
+
+def _cross_section(equity: pl.DataFrame, names: Sequence[str]) -> list[str]:
+    """At most `MAX_MEMBER_LINES` seeds, evenly spaced by their final result, with the best and the worst of all."""
+    ends = equity.filter(pl.col("policy").is_in(names)).group_by("policy").agg(pl.col("equity_usd").last())
+    places = np.linspace(0, len(names) - 1, min(len(names), MAX_MEMBER_LINES)).round().astype(int)
+    return ends.sort("equity_usd", "policy")["policy"].gather(places).to_list()
 
 
 def _test_ranges(equity: pl.DataFrame, windows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:

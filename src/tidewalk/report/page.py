@@ -168,7 +168,10 @@ def _speed_rows(run: RunRecord) -> list[list[str]]:
     rows = [["device", str(summary.get("device") or tables.UNDEFINED)]]
     rows.append(["compile time, once", tables.with_unit(compile_ms, "ms", 0)])
     names = [name for name in (*curves.PHASES, "total") if charts.finite(phases.get(name)) is not None]
-    rows += [[f"{name}, median epoch after the first", tables.with_unit(phases[name], "ms", 2)] for name in names]
+    for name in names:
+        is_fused = name in ("init", "total") or "phased_total" not in phases
+        what = "median epoch after the first" if is_fused else "a call for every step (--profile)"
+        rows.append([f"{name}, {what}", tables.with_unit(phases[name], "ms", 2)])
     rates = [rate for epoch in run.metrics[1:] if (rate := charts.finite(epoch.get("epochs_per_s"))) is not None]
     if rates:
         rows.append(["epochs per second, last", tables.number(rates[-1], 2)])
@@ -176,6 +179,9 @@ def _speed_rows(run: RunRecord) -> list[list[str]]:
     rows.append(["market data on the device", tables.with_unit(transfers.get("bytes_market"), "bytes", 0)])
     per_epoch = tables.with_unit(transfers.get("bytes_h2d_per_epoch"), "bytes", 0)
     rows.append(["uploaded in an epoch after the first, at most", per_epoch])
+    if "host_syncs_per_epoch" in transfers:
+        waits = tables.number(transfers["host_syncs_per_epoch"])
+        rows.append(["waits for the device in an epoch after the first, at most", waits])
     return rows
 
 

@@ -2,13 +2,13 @@
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 from tidewalk.agents import dqn
 from tidewalk.core import trees
@@ -16,13 +16,17 @@ from tidewalk.core.arrays import Array, Bool, PyTree
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
 from tidewalk.run import mesh as mesh_ops
-from tidewalk.run.mesh import MEMBER_AXIS, PRECISIONS, Uploads
+from tidewalk.run import programs
+from tidewalk.run.learner import with_learner
+from tidewalk.run.mesh import PRECISIONS, Transfers
+from tidewalk.run.packed import unpack
+from tidewalk.run.programs import BY_MEMBER, WHOLE, Building
 from tidewalk.run.study import Study
-from tidewalk.run.timing import PhaseTimes, timed
-from tidewalk.train import epoch as phases
-from tidewalk.train.population import Best, Members, TrainState, initial_state, make_members
+from tidewalk.run.timing import Clock, PhaseTimes, timed
+from tidewalk.train.population import Best, Members, TrainState, make_members
 
-_WHOLE, _BY_MEMBER = PartitionSpec(), PartitionSpec(MEMBER_AXIS)
+Fixed = tuple[Market, Windows, Members]
+"""The arguments of an epoch that no epoch changes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,11 @@ class Resident:
     windows: Windows
     members: Members
 
+    @property
+    def fixed(self) -> Fixed:
+        """As the arguments of a program."""
+        return self.market, self.windows, self.members
+
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
@@ -40,6 +49,7 @@ class Stage:
 
     study: Study
     resident: Resident
+    transfers: Transfers
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["best", "is_alive"], meta_fields=[])
@@ -55,197 +65,146 @@ class Kept:
 class Engine(Stage):
     """A study on its device, ready to run epochs."""
 
-    uploads: Uploads
     mesh: Mesh | None
-    run_epoch: Callable[[TrainState], tuple[TrainState, dict[str, Any], PhaseTimes]]
-    compile_ms: float
+    provide: Callable[[], Fixed]
+    """Gives the fixed arguments at the start of an epoch; where they are resident it has nothing to do."""
+    compiled: jax.stages.Compiled
+    """The program of the fused epoch."""
+    building: Building
+    notes: tuple[str, ...] = ()
+    """What the log says of the programs."""
+
+    def run_epoch(self, state: TrainState) -> tuple[TrainState, dict[str, np.ndarray], PhaseTimes]:
+        """One fused epoch, which consumes its state; the only wait is for its metrics, which come in one copy.
+
+        Returns:
+            The state after it, the metrics of the members on the host, and its times.
+        """
+        clock = Clock()
+        fixed = self.provide()
+        init_ms = clock.lap()
+        with jax.transfer_guard("disallow_explicit"):
+            state, packed = self.compiled(*fixed, state)
+        metrics = unpack(mesh_ops.fetch(packed, self.transfers))
+        return state, metrics, PhaseTimes(init_ms, None, None, None, init_ms + clock.lap())
 
 
-def start(study: Study, *, is_resident: bool = True) -> tuple[Engine, TrainState]:
+def start(study: Study) -> tuple[Engine, TrainState]:
     """Upload the study, compile its programs, and make the initial state (replay prefilled).
 
-    Args:
-        study: the planned study.
-        is_resident: False frees the market and uploads it again at every epoch: the trainer that tidewalk is measured
-            against.
+    Raises:
+        ConfigError: the learner that was asked for cannot run here.
     """
-    uploads = Uploads()
-    mesh = mesh_ops.member_mesh(study.num_members)
-    resident = upload_study(study, uploads, mesh)
-    provide = (lambda: resident) if is_resident else _reuploading(study, uploads, mesh, resident)
+    transfers, mesh = Transfers(), mesh_ops.member_mesh(study.num_members)
+    return ready(Stage(study, upload_study(study, transfers, mesh), transfers), mesh)
+
+
+def ready(stage: Stage, mesh: Mesh | None) -> tuple[Engine, TrainState]:
+    """Compile the programs of what is on the device already, and make the initial state: as `start`.
+
+    Args:
+        stage: the study with its population; the members may be those of several studies with one static program.
+        mesh: devices that the members are spread over; None for a single one.
+    """
+    study, notes = with_learner(stage.study)
+    resident, transfers, building = stage.resident, stage.transfers, Building()
     with jax.default_matmul_precision(PRECISIONS[study.config.output.precision]):
-        began = time.perf_counter()
-        state = _initial(study, resident, mesh)
-        form = _phased if study.config.output.profile else _fused
-        run_epoch = form(study, provide, resident, state, mesh)
-        compile_ms = (time.perf_counter() - began) * 1e3
-    return Engine(study, resident, uploads, mesh, run_epoch, compile_ms), state
+        make = programs.build(programs.first_state(study.program, mesh), building, *resident.fixed, donate=None)
+        state = mesh_ops.wait(make(*resident.fixed), transfers)
+        home = mesh_ops.host_memory(mesh)
+        epoch = programs.fused(study.program, mesh, state)
+        compiled = programs.build(epoch, building, *resident.fixed, state, outs=home and (None, home))
+    fixed = resident.fixed
+    return Engine(study, resident, transfers, mesh, lambda: fixed, compiled, building, notes), state
 
 
-def upload_study(study: Study, uploads: Uploads, mesh: Mesh | None) -> Resident:
-    """The one upload: market and windows of the study in a single counted call; members are made on the device."""
-    placement = NamedSharding(mesh, _WHOLE) if mesh else None
-    market, windows = mesh_ops.upload((study.resident_market(), study.windows), uploads, placement)
+def reuploading(engine: Engine) -> Engine:
+    """The trainer that tidewalk is measured against: the same program, its market freed and sent again at every epoch.
+
+    It counts its own transfers, and leaves the market of `engine` alone.
+    """
+    study, transfers = engine.study, Transfers()
+    placement = NamedSharding(engine.mesh, WHOLE) if engine.mesh else None
+    host = (study.resident_market(), study.windows)
+    sent: list[PyTree] = []
+
+    def provide() -> Fixed:
+        while sent:
+            jax.tree.map(lambda leaf: leaf.delete(), sent.pop())
+        sent.append(mesh_ops.upload(host, transfers, placement))
+        return *sent[0], engine.resident.members
+
+    return dataclasses.replace(engine, transfers=transfers, provide=provide)
+
+
+def upload_study(study: Study, transfers: Transfers, mesh: Mesh | None) -> Resident:
+    """The one upload: market, windows and what differs between members in a single counted call."""
+    placement = NamedSharding(mesh, WHOLE) if mesh else None
     config = study.config
-    total_steps = config.train.epochs * config.train.max_steps_per_epoch
-    members = make_members(
-        study.num_windows,
-        config.train.seeds,
-        config.train.seed,
-        study.cost_ticks,
-        dqn.hyper(config.dqn, total_steps),
-        study.limits,
-    )
+    hyper = dqn.hyper(config.dqn, config.train.epochs * config.train.max_steps_per_epoch)
+    host = (study.resident_market(), study.windows, (study.cost_ticks, hyper, study.limits))
+    market, windows, unlike = mesh_ops.upload(host, transfers, placement)
+    make = functools.partial(make_members, study.num_windows, config.train.seeds, config.train.seed)
+    members = jax.jit(make)(*unlike)
     if mesh:
-        members = jax.device_put(members, NamedSharding(mesh, _BY_MEMBER))
+        members = jax.device_put(members, NamedSharding(mesh, BY_MEMBER))
     return Resident(market, windows, members)
 
 
-def _reuploading(study: Study, uploads: Uploads, mesh: Mesh | None, first: Resident) -> Callable[[], Resident]:
-    placement = NamedSharding(mesh, _WHOLE) if mesh else None
-    host = study.resident_market()
-
-    def provide() -> Resident:
-        market, windows = mesh_ops.upload((host, study.windows), uploads, placement)
-        return Resident(market, windows, first.members)
-
-    return provide
-
-
-def restore(state: TrainState, arrays: dict[str, Any]) -> TrainState:
+def restore(state: TrainState, arrays: dict[str, Any], transfers: Transfers) -> TrainState:
     """The train state of a checkpoint, placed as `state` is."""
     host = trees.from_named(state, arrays)
-    return jax.tree.map(lambda like, value: jax.device_put(value, like.sharding), state, host)
+    return mesh_ops.put(host, transfers, jax.tree.map(lambda leaf: leaf.sharding, state))
 
 
 def trade(engine: Stage, best: Best) -> tuple[Any, Any]:
     """Positions over the test months, on the host: of every member `[M, H]`, and of each window's ensemble `[W, H]`."""
     from tidewalk.train.evaluate import trade_ensembles, trade_members
 
-    study, resident = engine.study, engine.resident
+    study, fixed = engine.study, engine.resident.fixed
     with jax.default_matmul_precision(PRECISIONS[study.config.output.precision]):
         members = jax.jit(functools.partial(trade_members, study.program))
         ensembles = jax.jit(functools.partial(trade_ensembles, study.program, seeds=study.config.train.seeds))
-        return jax.device_get(
-            (
-                members(resident.market, resident.windows, resident.members, best),
-                ensembles(resident.market, resident.windows, resident.members, best),
-            )
-        )
+        return mesh_ops.fetch((members(*fixed, best), ensembles(*fixed, best)), engine.transfers)
 
 
-def _state_spec(state: PyTree) -> PyTree:
-    """Partition of a train state: every leaf by member, the replay by its second axis, the clock whole."""
-    special = {"replay": PartitionSpec(None, MEMBER_AXIS), "clock": _WHOLE}
-    return jax.tree_util.tree_map_with_path(lambda path, _: special.get(path[0].name, _BY_MEMBER), state)
-
-
-def _by_member(
-    function: Callable[..., Any],
-    mesh: Mesh | None,
-    state: PyTree,
-    outs: tuple[Any, ...] = (),
-    *,
-    extra: tuple[Any, ...] = (),
-) -> Callable[..., Any]:
-    """A population function that runs on every device with its own members; no collective is needed.
+def phased(engine: Engine, state: TrainState) -> Callable[[Engine, TrainState], tuple[TrainState, PhaseTimes]]:
+    """The same epoch, one call for every phase and step, blocked and timed.
 
     Args:
-        function: (market, windows, members, state, *extra) -> state, or (state, *outs).
-        mesh: the devices; None for a single one.
-        state: a train state, for its structure.
-        outs: partitions of what the function returns beside the state.
-        extra: partitions of further arguments.
+        engine: the study on its device.
+        state: a train state, for its shapes.
+
+    Returns:
+        A function of an engine of this study and a state, which it consumes, to the state after the epoch; its times
+        tell the phases apart, and their total is that of the calls together.
     """
-    if mesh is None:
-        return function
-    spec = _state_spec(state)
-    in_specs = (_WHOLE, _WHOLE, _BY_MEMBER, spec, *extra)
-    return jax.shard_map(
-        function, mesh=mesh, in_specs=in_specs, out_specs=(spec, *outs) if outs else spec, check_vma=False
-    )
-
-
-def _initial(study: Study, resident: Resident, mesh: Mesh | None) -> TrainState:
-    make = functools.partial(initial_state, study.program)
-    shape = jax.eval_shape(make, resident.windows, resident.members)
-    if mesh:
-        make = jax.shard_map(
-            make, mesh=mesh, in_specs=(_WHOLE, _BY_MEMBER), out_specs=_state_spec(shape), check_vma=False
-        )
-    state = jax.jit(make)(resident.windows, resident.members)
-    fill = _by_member(functools.partial(phases.prefill, study.program), mesh, shape)
-    return jax.block_until_ready(
-        jax.jit(fill, donate_argnums=3)(resident.market, resident.windows, resident.members, state)
-    )
-
-
-def _metric_specs(study: Study) -> dict[str, PartitionSpec]:
-    names = ("loss", "q_mean", "score", "gross_ticks", "sides", "is_alive")
-    names += ("crossed_ticks",) * study.program.has_spread + ("rolled",) * (study.config.env.roll_as == "spread")
-    return dict.fromkeys(names, _BY_MEMBER) | {"epsilon": _WHOLE}
-
-
-def _fused(
-    study: Study, provide: Callable[[], Resident], resident: Resident, state: TrainState, mesh: Mesh | None
-) -> Callable[..., Any]:
-    function = _by_member(functools.partial(phases.fused_epoch, study.program), mesh, state, (_metric_specs(study),))
-    program = jax.jit(function, donate_argnums=3).lower(*_fixed(resident), state).compile()
-
-    def run(state: TrainState) -> tuple[TrainState, dict[str, Any], PhaseTimes]:
-        fixed, init_ms = timed(lambda: _fixed(provide()))
-        with jax.transfer_guard("disallow_explicit"):
-            (state, metrics), ms = timed(program, *fixed, state)
-        return state, metrics, PhaseTimes(init_ms, collect=None, learn=None, evaluate=None, total=init_ms + ms)
-
-    return run
-
-
-def _fixed(resident: Resident) -> tuple[Market, Windows, Members]:
-    return resident.market, resident.windows, resident.members
-
-
-def _phased(
-    study: Study, provide: Callable[[], Resident], resident: Resident, state: TrainState, mesh: Mesh | None
-) -> Callable[..., Any]:
-    """The same functions as the fused epoch, one call per phase."""
-    program = study.program
-    fixed = _fixed(resident)
-    by_member = {"loss": _BY_MEMBER, "q_mean": _BY_MEMBER}
-    collect_fn = _by_member(functools.partial(phases.collect_step, program), mesh, state)
-    learn_fn = _by_member(functools.partial(phases.learn_step, program), mesh, state, (by_member,))
-    evaluate_fn = _by_member(_evaluated(program), mesh, state, (_metric_specs(study),), extra=(by_member,))
-    collect = jax.jit(collect_fn, donate_argnums=3).lower(*fixed, state).compile()
-    learn = jax.jit(learn_fn, donate_argnums=3).lower(*fixed, state).compile()
-    means_shape = jax.eval_shape(learn_fn, *fixed, state)[1]
-    evaluate = jax.jit(evaluate_fn, donate_argnums=3).lower(*fixed, state, means_shape).compile()
+    study, fixed = engine.study, engine.resident.fixed
+    steps, building = study.program.steps_per_epoch, Building()
+    with jax.default_matmul_precision(PRECISIONS[study.config.output.precision]):
+        functions = programs.separate(study.program, engine.mesh, state)
+        collect = programs.build(functions["collect"], building, *fixed, state)
+        learn = programs.build(functions["learn"], building, *fixed, state)
+        means = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), learn.out_info[1])
+        evaluate = programs.build(functions["evaluate"], building, *fixed, state, means)
     add = jax.jit(lambda total, part: jax.tree.map(jnp.add, total, part), donate_argnums=0)
-    mean = jax.jit(lambda total: jax.tree.map(lambda leaf: leaf / program.steps_per_epoch, total))
+    mean = jax.jit(lambda total: jax.tree.map(lambda leaf: leaf / steps, total))
 
-    def run(state: TrainState) -> tuple[TrainState, dict[str, Any], PhaseTimes]:
-        fixed, init_ms = timed(lambda: _fixed(provide()))
-        collect_ms = learn_ms = 0.0
+    def run(engine: Engine, state: TrainState) -> tuple[TrainState, PhaseTimes]:
+        clock, transfers = Clock(), engine.transfers
+        fixed = engine.provide()
+        init_ms, collect_ms, learn_ms = clock.lap(), 0.0, 0.0
         total: PyTree = None
         with jax.transfer_guard("disallow_explicit"):
-            for _ in range(program.steps_per_epoch):
-                state, ms = timed(collect, *fixed, state)
+            for _ in range(steps):
+                state, ms = timed(transfers, collect, *fixed, state)
                 collect_ms += ms
-                (state, metrics), ms = timed(learn, *fixed, state)
+                (state, metrics), ms = timed(transfers, learn, *fixed, state)
                 learn_ms += ms
                 total = metrics if total is None else add(total, metrics)
-            (state, metrics), evaluate_ms = timed(evaluate, *fixed, state, mean(total))
-        return (
-            state,
-            metrics,
-            PhaseTimes(init_ms, collect_ms, learn_ms, evaluate_ms, init_ms + collect_ms + learn_ms + evaluate_ms),
-        )
+            (state, packed), evaluate_ms = timed(transfers, evaluate, *fixed, state, mean(total))
+        mesh_ops.fetch(packed, transfers)
+        whole_ms = init_ms + collect_ms + learn_ms + evaluate_ms
+        return state, PhaseTimes(init_ms, collect_ms, learn_ms, evaluate_ms, whole_ms)
 
     return run
-
-
-def _evaluated(program: Any) -> Callable[..., Any]:
-    def evaluate(market: Market, windows: Windows, members: Members, state: TrainState, means: dict[str, Any]) -> Any:
-        state, score = phases.evaluate_step(program, market, windows, members, state, means["loss"])
-        return state, phases.epoch_metrics(program, members, state, means, score)
-
-    return evaluate

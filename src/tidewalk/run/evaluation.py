@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 from jax.sharding import NamedSharding, PartitionSpec
@@ -19,7 +18,7 @@ from tidewalk.run import figures, mesh, outcome, records
 from tidewalk.run.engine import Kept, Stage, upload_study
 from tidewalk.run.identity import refuse_other_data, refuse_other_settings, stored_config
 from tidewalk.run.markets import plan
-from tidewalk.run.mesh import Uploads
+from tidewalk.run.mesh import Transfers
 from tidewalk.run.outcome import Outcome
 from tidewalk.run.settings import RunConfig
 from tidewalk.run.study import Leg, Study
@@ -106,10 +105,9 @@ def reload(path: Path, how: Reload, *, quiet: bool = True) -> Reloaded:
     policies = _policies(run, study, origin)
     study = _with_scalers(study, policies)
     devices = mesh.member_mesh(study.num_members)
-    stage = Stage(study, upload_study(study, Uploads(), devices))
-    kept = _kept(study, policies)
-    if devices:
-        kept = jax.device_put(kept, NamedSharding(devices, PartitionSpec(mesh.MEMBER_AXIS)))
+    transfers = Transfers()
+    stage = Stage(study, upload_study(study, transfers, devices), transfers)
+    kept = _kept(stage, policies, NamedSharding(devices, PartitionSpec(mesh.MEMBER_AXIS)) if devices else None)
     return Reloaded(run, stage, kept, origin, notes)
 
 
@@ -151,10 +149,10 @@ def _on_other_data(run: RunFolder, study: Study) -> tuple[Study, tuple[int, ...]
         )
     left = study.num_windows - len(origin)
     notes = [f"{left} window(s) lie before every policy's last validation bar and are not traded."] if left else []
-    return _only(study, list(origin)), tuple(origin.values()), tuple(notes)
+    return only(study, list(origin)), tuple(origin.values()), tuple(notes)
 
 
-def _only(study: Study, chosen: list[int]) -> Study:
+def only(study: Study, chosen: list[int]) -> Study:
     """The study with some of its windows, numbered anew."""
     legs: list[Leg] = []
     for leg in study.legs:
@@ -214,22 +212,18 @@ def _with_scalers(study: Study, policies: Policies) -> Study:
     return dataclasses.replace(study, windows=dataclasses.replace(study.windows, center=center, scale=scale))
 
 
-def _kept(study: Study, policies: Policies) -> Kept:
+def _kept(stage: Stage, policies: Policies, placement: NamedSharding | None) -> Kept:
     """What trading needs of the policies; their validation results are not kept with them and count as nothing."""
-    template = _template(study)
+    program, template = stage.study.program, _template(stage.study)
     weights = [{name: value for name, value in arrays.items() if name not in _SCALER} for arrays, _ in policies]
     stacked = {name: np.stack([one[name] for one in weights]) for name in weights[0]}
     count, metas = len(policies), [meta for _, meta in policies]
     epoch = np.array([meta["best_epoch"] for meta in metas], np.int32)
     spread = np.array([np.nan if meta["spread"] is None else meta["spread"] for meta in metas], np.float32)
-    best = Best(
-        params=jax.tree.map(jnp.asarray, trees.from_named(template, stacked)),
-        score=jnp.zeros(count, jnp.float32),
-        epoch=jnp.asarray(epoch),
-        spread=jnp.asarray(spread),
-        tally=no_tally(study.program.env, (count,), has_spread=study.program.has_spread),
-    )
-    return Kept(best, jnp.ones(count, bool))
+    host = (trees.from_named(template, stacked), epoch, spread, np.zeros(count, np.float32), np.ones(count, bool))
+    params, epoch, spread, nothing, alive = mesh.put(host, stage.transfers, placement)
+    tally = no_tally(program.env, (count,), has_spread=program.has_spread)
+    return Kept(Best(params=params, score=nothing, epoch=epoch, spread=spread, tally=tally), alive)
 
 
 def counted(reloaded: Reloaded, settled: Outcome) -> Reloaded:

@@ -19,7 +19,6 @@ from tidewalk.stats import inference, metrics
 from tidewalk.stats.bootstrap import Interval, sharpe_ci
 from tidewalk.stats.metrics import Figure
 from tidewalk.store.summary import twin_sentences, undefined_warning
-from tidewalk.trading.account import by_session
 from tidewalk.train import random_timing
 from tidewalk.train.baselines import NAMES as BASELINES
 
@@ -50,7 +49,7 @@ def oos_pnl(outcome: Outcome, legs: Sequence[Leg], policy: str = ENSEMBLE) -> tu
     """Every out-of-sample trade date (days since 1970) of one policy over some symbols, and its net P&L in USD."""
     days, pnl = [], []
     for leg in legs:
-        sessions = [by_session(leg.market, account) for account in outcome.books_of(policy, leg)]
+        sessions = [outcome.sessions_of(policy, window.index) for window in leg.plan.windows]
         days += [part.trade_day for part in sessions]
         pnl += [session_net_usd(leg, part) for part in sessions]
     dates, index = np.unique(np.concatenate(days), return_inverse=True)
@@ -326,7 +325,8 @@ def _uneven_record(legs: Sequence[Leg]) -> list[str]:
 
 def _money(outcome: Outcome, legs: Sequence[Leg], policy: str) -> Block:
     """Net, gross, costs and sides of a policy over some symbols."""
-    first, *others = [money(leg.costs, outcome.books_of(policy, leg)) for leg in legs]
+    by_leg = [[outcome.sessions_of(policy, window.index) for window in leg.plan.windows] for leg in legs]
+    first, *others = [money(leg.costs, sessions) for leg, sessions in zip(legs, by_leg, strict=True)]
     return {name: first[name] + sum(part[name] for part in others) for name in first}
 
 

@@ -10,20 +10,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from tidewalk.core import trees
 from tidewalk.core.errors import Interrupted, StoreError, TrainError
-from tidewalk.run import records
+from tidewalk.run import compile_cache, memory, mesh, profile, records
 from tidewalk.run.console import Reporter, reporter
 from tidewalk.run.engine import Engine, restore, start
+from tidewalk.run.epoch_lines import Epoch, epoch_record
 from tidewalk.run.identity import identity, refuse_other_data, refuse_other_settings, stored_config
+from tidewalk.run.learner import with_learner
 from tidewalk.run.markets import plan
+from tidewalk.run.mesh import Transfers
+from tidewalk.run.profile import Tracer
+from tidewalk.run.saving import Saver
 from tidewalk.run.settings import RunConfig, result_settings, to_toml, with_absolute_paths
 from tidewalk.run.signals import Stop, stop_on_signal
 from tidewalk.run.study import Study, windows_record
-from tidewalk.run.timing import PhaseTimes, breakdown
+from tidewalk.run.timing import breakdown
 from tidewalk.store import checkpoint, layout, quality, results, trials
 from tidewalk.store.layout import RunFolder
 from tidewalk.train.population import TrainState
@@ -51,13 +53,13 @@ def train(config: RunConfig) -> Path:
 
     Raises:
         ConfigError, DataError, StoreError: the request, the data or the folder are at fault; nothing was trained.
-        TrainError: every member diverged.
+        TrainError: every member diverged, or the device ran out of memory.
         Interrupted: stopped by a signal; `resume` goes on.
     """
     config = with_absolute_paths(config)
     path = _run_path(config)
     _refuse_taken(path, overwrite=config.output.overwrite)
-    study = plan(config, quiet=config.output.quiet)
+    study = _fitting(config, quiet=config.output.quiet)
     run = layout.create_run(path, overwrite=config.output.overwrite)
     try:
         job = _Job(run, study, identity(study), config.output.quiet)
@@ -94,13 +96,20 @@ def _resume(run: RunFolder, data_dir: Path | None, *, quiet: bool) -> Path:
         raise StoreError(f"{run.root}: the run is complete; nothing to resume. `tidewalk report` writes its report.")
     config = stored_config(run, data_dir)
     quiet = quiet or config.output.quiet
-    study = plan(config, quiet=quiet)
+    study = _fitting(config, quiet=quiet)
     latest = checkpoint.latest_checkpoint(run.checkpoints)
     fields = records.manifest_fields(study)
     notes = (*(f"warning: {text}" for text in latest.warnings), _continuation(manifest, fields, latest.path))
     job = _Job(run, study, identity(study), quiet, latest.path, notes)
     _refuse_other(job, manifest)
     return _supervised(job, {**fields, "resumed": [*manifest.get("resumed", []), notes[-1]]})
+
+
+def _fitting(config: RunConfig, *, quiet: bool) -> Study:
+    """The study as it will run on its device; refused where its learner or its members cannot."""
+    study, _ = with_learner(plan(config, quiet=quiet))
+    memory.refuse_too_large(study)
+    return study
 
 
 def _refuse_taken(path: Path, *, overwrite: bool) -> None:
@@ -131,13 +140,21 @@ def _refuse_other(job: _Job, manifest: dict[str, Any]) -> None:
 
 
 def _continuation(manifest: dict[str, Any], fields: dict[str, Any], last: Path | None) -> str:
-    """Where a run goes on, and whether on other software or another device than it began with."""
-    now, before = ({**of.get("versions", {}), "device": of.get("device")} for of in (fields, manifest))
+    """Where a run goes on, and whether by other software, on another device or with another learner than it began."""
+    now, before = _made_with(fields), _made_with(manifest)
     other = [f"{name} {now[name]} (was {before[name]})" for name in now if before.get(name, now[name]) != now[name]]
     start = "resumed from the start: no usable checkpoint" if last is None else f"resumed from {last.stem}"
     if not other:
         return start
     return f"warning: {start}, with {', '.join(other)}: the result may not be that of an uninterrupted run to the bit"
+
+
+def _made_with(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What may change the last bit of a result, beside settings and data."""
+    return {
+        **manifest.get("versions", {}),
+        **{name: manifest[name] for name in ("device", "learner") if name in manifest},
+    }
 
 
 def _supervised(job: _Job, manifest: dict[str, Any]) -> Path:
@@ -154,9 +171,11 @@ def _supervised(job: _Job, manifest: dict[str, Any]) -> Path:
         with contextlib.suppress(StoreError):
             records.write_unfinished(run, study, "interrupted")
         raise _interrupted(str(error) if isinstance(error, Interrupted) else "Stopped at once.", run) from error
-    except Exception:
+    except Exception as error:
         with contextlib.suppress(StoreError):
             records.write_unfinished(run, study, "failed")
+        if told := memory.out_of_memory(study, error):
+            raise told from error
         raise
     return run.root
 
@@ -167,62 +186,87 @@ def _interrupted(said: str, run: RunFolder) -> Interrupted:
 
 def _run(job: _Job, stop: Stop) -> None:
     run, study, epochs = job.run, job.study, job.study.config.train.epochs
-    meta = {**job.identity, "settings": result_settings(study.config)}
     with reporter(epochs, quiet=job.quiet) as out:
         for line in (*job.notes, f"compiling for {study.num_windows} window(s) x {study.config.train.seeds} seed(s)"):
             out.say(line)
         engine, state = start(study)
+        compile_cache.seal()
+        building = dataclasses.asdict(engine.building)
+        layout.write_manifest(run, {**layout.read_manifest(run), "building": building})
         done = 0
         if job.last is not None:
-            state, done = _from_checkpoint(state, job.last)
+            state, done = _from_checkpoint(engine, state, job.last)
         results.rewind_metrics(run, done)
         for line in records.opening_lines(engine):
             out.say(line)
         out.advance(done, "")
-        for epoch in range(done + 1, epochs + 1):
-            stop.can_wait = True
-            state = _one_epoch(run, engine, state, epoch, out)
-            if epoch % study.config.output.checkpoint_every == 0 or epoch == epochs or stop.is_asked:
-                _save(run, state, {"epoch": epoch, **meta})
-            if stop.is_asked and epoch < epochs:
-                raise Interrupted(f"Stopped after epoch {epoch} of {epochs}.")
+        state = _epochs(job, engine, state, range(done + 1, epochs + 1), stop, out)
         stop.can_wait = False
         out.say("trading the test months and writing the results")
         records.write_results(run, engine, state)
+        compile_cache.seal()
 
 
-def _one_epoch(run: RunFolder, engine: Engine, state: TrainState, epoch: int, out: Reporter) -> TrainState:
-    before, began = engine.uploads.nbytes, time.perf_counter()
-    state, device_metrics, times = engine.run_epoch(state)
-    metrics: dict[str, Any] = jax.device_get(device_metrics)
-    uploaded = engine.uploads.nbytes - before + (engine.uploads.nbytes if epoch == 1 else 0)
-    record = records.epoch_record(engine, epoch, metrics, times, uploaded, time.perf_counter() - began)
-    results.append_metrics(run, record)
-    _say(out, engine.study, epoch, record, times, uploaded)
-    if not np.asarray(metrics["is_alive"]).any():
-        raise TrainError(
-            f"Every member's loss is not finite since epoch {epoch}. Try a smaller --lr, or look at the features with "
-            "`tidewalk inspect`."
+def _epochs(job: _Job, engine: Engine, state: TrainState, epochs: range, stop: Stop, out: Reporter) -> TrainState:
+    """Train for a range of epochs, each told, and some of them kept as checkpoints."""
+    run, output, last = job.run, job.study.config.output, job.study.config.train.epochs
+    saver = Saver(
+        run.checkpoints, {**job.identity, "settings": result_settings(job.study.config)}, output.checkpoint_every
+    )
+    tracer = Tracer(
+        run.profile, out.say, profile.steady(epochs, job.study.program.steps_per_epoch) if output.profile else range(0)
+    )
+    for epoch in epochs:
+        stop.can_wait = True
+        # what came before the first epoch is counted with it
+        before = dataclasses.replace(engine.transfers) if epoch > 1 else Transfers()
+        with tracer.watching(epoch):
+            state, made = _one_epoch(engine, state)
+        is_asked, began_s, host = stop.is_asked, time.monotonic(), None
+        if saver.is_due(epoch) or epoch == last or is_asked:
+            host = mesh.fetch(state, engine.transfers)
+        moved = engine.transfers.since(before)
+        made = dataclasses.replace(
+            made, epoch=epoch, moved=moved, checkpoint_bytes=trees.nbytes(host), is_traced=epoch in tracer.epochs
         )
+        _tell(run, engine, made, out)
+        if host is not None:
+            saver.save(host, epoch, began_s)
+            host = None  # on a CPU these are the arrays of the state: while they are held, an epoch has to copy them
+        if is_asked and epoch < last:
+            raise Interrupted(f"Stopped after epoch {epoch} of {last}.")
+        if epoch == tracer.epochs.stop - 1:
+            profile.measure(engine, state, run.profile, epoch, out.say)
     return state
 
 
-def _say(out: Reporter, study: Study, epoch: int, record: dict[str, Any], times: PhaseTimes, uploaded: int) -> None:
+def _one_epoch(engine: Engine, state: TrainState) -> tuple[TrainState, Epoch]:
+    began_s = time.perf_counter()
+    state, metrics, times = engine.run_epoch(state)
+    return state, Epoch(metrics, times, time.perf_counter() - began_s)
+
+
+def _tell(run: RunFolder, engine: Engine, made: Epoch, out: Reporter) -> None:
+    """Write and say what an epoch was like.
+
+    Raises:
+        TrainError: no member is left to train.
+    """
+    record = epoch_record(engine, made)
+    results.append_metrics(run, record)
     loss = "-" if record["loss"] is None else f"{record['loss']:.4f}"
-    val, currency, speed = record["val_net_usd"], study.currency, f"{record['epochs_per_s']:.2f} epochs/s"
+    val, currency, speed = record["val_net_usd"], engine.study.currency, f"{record['epochs_per_s']:.2f} epochs/s"
     median, band = f"{val['median']:+,.0f} {currency}", f"p10 {val['p10']:+,.0f}, p90 {val['p90']:+,.0f}"
-    out.say(f"epoch {epoch}/{study.config.train.epochs}  loss {loss}  val {median} ({band})  {speed}")
-    out.say(breakdown(times, uploaded))
-    out.advance(epoch, f"loss {loss}  val {median}  {speed}")
+    out.say(f"epoch {made.epoch}/{engine.study.config.train.epochs}  loss {loss}  val {median} ({band})  {speed}")
+    out.say(breakdown(made.times, made.moved))
+    out.advance(made.epoch, f"loss {loss}  val {median}  {speed}")
+    if not made.metrics["is_alive"].any():
+        raise TrainError(
+            f"Every member's loss is not finite since epoch {made.epoch}. Try a smaller --lr, or look at the features "
+            "with `tidewalk inspect`."
+        )
 
 
-def _save(run: RunFolder, state: TrainState, meta: dict[str, Any]) -> None:
-    host = jax.device_get(state)
-    checkpoint.save_checkpoint(run.checkpoints, f"epoch-{meta['epoch']:05d}", trees.to_named(host), meta)
-    checkpoint.save_checkpoint(run.checkpoints, "best", trees.to_named(host.best), meta)
-    checkpoint.prune_checkpoints(run.checkpoints, keep=2)
-
-
-def _from_checkpoint(state: TrainState, path: Path) -> tuple[TrainState, int]:
+def _from_checkpoint(engine: Engine, state: TrainState, path: Path) -> tuple[TrainState, int]:
     arrays, meta = checkpoint.load_checkpoint(path, trees.schema(state))
-    return restore(state, arrays), int(meta["epoch"])
+    return restore(state, arrays, engine.transfers), int(meta["epoch"])

@@ -8,7 +8,7 @@ from tidewalk.data.contracts.specs import root_of
 from tidewalk.data.load import DataConfig
 from tidewalk.market.device import MarketData, load_market
 from tidewalk.market.prepare import SeriesConfig
-from tidewalk.run import mesh
+from tidewalk.run import compile_cache, mesh
 from tidewalk.run.console import reading, tell
 from tidewalk.run.settings import RunConfig
 from tidewalk.run.study import Study, plan_study
@@ -21,10 +21,20 @@ def plan(config: RunConfig, *, quiet: bool) -> Study:
         ConfigError: there is no such device.
         TidewalkError: others as `read_markets` and `plan_study`.
     """
-    mesh.make_reproducible()
-    mesh.choose_platform(config.output.device)
+    prepare_device(config, quiet=quiet)
     tell(f"reading {config.data.data_dir}", quiet=quiet)
     return plan_study(config, read_markets(config), compose=mesh.compose_form())
+
+
+def prepare_device(config: RunConfig, *, quiet: bool) -> None:
+    """Choose the device, and where its compiled programs are kept, before jax first touches either.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    mesh.make_reproducible()
+    mesh.choose_platform(config.output.device)
+    compile_cache.enable(config.output.cache, functools.partial(tell, quiet=quiet))
 
 
 def read_markets(config: RunConfig) -> tuple[MarketData, ...]:

@@ -1,27 +1,44 @@
-"""Devices, the mesh of the member axis, and the one counted way onto the device. No other file names a device."""
+"""Devices and their memory, the mesh of the member axis, and the counted ways to the device and back."""
 
 import dataclasses
 import os
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, SingleDeviceSharding
 
 from tidewalk.core.arrays import PyTree
 from tidewalk.core.errors import ConfigError
 from tidewalk.core.trees import nbytes
+from tidewalk.run import compiler
 
-PRECISIONS = {"float32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}
+PRECISIONS = {"float32": "float32", "tf32": "tensorfloat32", "bf16": "BF16_BF16_F32"}
+"""What jax calls each `--precision`. Its own `bfloat16` means the backend's fastest, which is tf32 on a GPU."""
 MEMBER_AXIS = "members"
+_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclasses.dataclass
-class Uploads:
-    """Counter of what crosses from host to device: the one mutable thing of a study beside its train state."""
+class Transfers:
+    """Counters of what crosses between host and device: the one mutable thing of a study beside its train state."""
 
-    count: int = 0
-    nbytes: int = 0
+    uploads: int = 0
+    """Times that a market went up; once in a study that keeps it resident."""
+    bytes_market: int = 0
+    """What they sent."""
+    bytes_h2d: int = 0
+    """All that went up, markets included."""
+    bytes_d2h: int = 0
+    """All that came down."""
+    host_syncs: int = 0
+    """Times that the host waited for the device."""
+
+    def since(self, before: "Transfers") -> "Transfers":
+        """What was counted after `before`, a copy of an earlier state of these counters."""
+        names = [field.name for field in dataclasses.fields(self)]
+        return Transfers(**{name: getattr(self, name) - getattr(before, name) for name in names})
 
 
 def choose_platform(device: str | None) -> None:
@@ -45,23 +62,107 @@ def choose_platform(device: str | None) -> None:
 
 def make_reproducible() -> None:
     """Ask XLA for kernels that give the same bits run after run; must come before jax first touches a GPU."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_gpu_deterministic_ops" not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
+    compiler.set_flags()
 
 
 def member_mesh(members: int) -> Mesh | None:
     """Mesh over the most local devices that divide the members evenly; None for a single device."""
+    used = used_devices(members)
+    return Mesh(np.array(jax.local_devices()[:used]), (MEMBER_AXIS,)) if used > 1 else None
+
+
+def used_devices(members: int) -> int:
+    """Number of local devices that members are spread over: the most that hold equal shares."""
+    return max(n for n in range(1, len(jax.local_devices()) + 1) if members % n == 0)
+
+
+def idle_devices(windows: int, seeds: int) -> str | None:
+    """A warning where members do not fill all local devices, with the next number of seeds that does; None else."""
+    devices, members = len(jax.local_devices()), windows * seeds
+    used = used_devices(members)
+    if used == devices:
+        return None
+    more = next(count for count in range(seeds + 1, seeds + devices + 1) if windows * count % devices == 0)
+    return (
+        f"{devices - used} of {devices} devices are idle: {members} members cannot be shared out evenly over more than "
+        f"{used}. --seeds {more} would use all of them."
+    )
+
+
+def host_memory(mesh: Mesh | None) -> SingleDeviceSharding | None:
+    """Where an accelerator leaves its metrics: in memory of the host that it can write to itself.
+
+    Asking for them afterwards costs a copy of its own, 0.25 ms on an H200. None for a CPU, whose memory is the host's,
+    and for several devices, where it was never measured.
+    """
+    device = jax.local_devices()[0]
+    kinds = {memory.kind for memory in device.addressable_memories()}
+    if mesh is not None or device.platform == "cpu" or "pinned_host" not in kinds:
+        return None
+    return SingleDeviceSharding(device, memory_kind="pinned_host")
+
+
+def limit_bytes() -> int | None:
+    """Memory that programs may use on one device; None where the system does not tell.
+
+    On a CPU the memory of the machine, or of the control group that the process is in, shared by all its devices.
+    """
     devices = jax.local_devices()
-    usable = max(n for n in range(1, len(devices) + 1) if members % n == 0)
-    return Mesh(np.array(devices[:usable]), (MEMBER_AXIS,)) if usable > 1 else None
+    stats = devices[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    host = _host_bytes()
+    return None if host is None else host // len(devices)
 
 
-def upload(tree: PyTree, uploads: Uploads, placement: Any = None) -> PyTree:
-    """Copy a pytree of host arrays to the device in one counted call."""
-    uploads.count += 1
-    uploads.nbytes += nbytes(tree)
-    return jax.block_until_ready(jax.device_put(tree, placement))
+def _host_bytes() -> int | None:
+    try:
+        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (ValueError, OSError, AttributeError):
+        return None
+    for path in map(Path, _CGROUPS):
+        try:
+            found.append(int(path.read_text()))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return min(found)
+
+
+def upload(tree: PyTree, transfers: Transfers, placement: Any = None) -> PyTree:
+    """Copy a market, with what belongs to it, to the device in one counted call."""
+    before = transfers.bytes_h2d
+    placed = put(tree, transfers, placement)
+    transfers.uploads += 1
+    transfers.bytes_market += transfers.bytes_h2d - before
+    return placed
+
+
+def put(tree: PyTree, transfers: Transfers, placement: Any = None) -> PyTree:
+    """Copy a pytree of host arrays to the device: counted, and there when the call is back.
+
+    Args:
+        tree: the arrays.
+        transfers: counts the bytes that every device receives.
+        placement: a sharding for all of them, or a pytree of shardings; None for the default device.
+    """
+    placed = wait(jax.device_put(tree, placement), transfers)
+    leaves = jax.tree.leaves(placed)
+    transfers.bytes_h2d += sum(shard.data.nbytes for leaf in leaves for shard in leaf.addressable_shards)
+    return placed
+
+
+def fetch(tree: PyTree, transfers: Transfers) -> PyTree:
+    """Copies of device arrays on the host: waits until they are computed, and counts them."""
+    transfers.host_syncs += 1
+    host = jax.device_get(tree)
+    transfers.bytes_d2h += nbytes(host)
+    return host
+
+
+def wait(tree: PyTree, transfers: Transfers) -> PyTree:
+    """The same arrays, computed."""
+    transfers.host_syncs += 1
+    return jax.block_until_ready(tree)
 
 
 def compose_form() -> str:

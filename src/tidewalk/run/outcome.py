@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -40,11 +41,34 @@ ENSEMBLE = "ensemble"
 
 
 @dataclasses.dataclass(frozen=True)
+class SeedBooks(Sequence[Book]):
+    """The books of one seed, each made from its positions when it is asked for.
+
+    A book takes 56 bytes a decision and its positions one: the books of thousands of members would fill the memory.
+    """
+
+    study: Study
+    positions: np.ndarray
+    """int8 `[W, H]`."""
+
+    def __len__(self) -> int:
+        """Number of windows."""
+        return len(self.positions)
+
+    def __getitem__(self, window: Any) -> Any:
+        """The book of one window."""
+        if not -len(self) <= window < len(self):
+            raise IndexError(window)
+        window %= len(self)
+        return _window_book(self.study, window, self.positions[window])
+
+
+@dataclasses.dataclass(frozen=True)
 class Outcome:
     """The books of every policy, window by window."""
 
     study: Study
-    books: dict[str, list[Book]]
+    books: Mapping[str, Sequence[Book]]
     """policy -> one book per window; "ensemble", "seed 0" ..., the baselines, "oracle"."""
     best_epoch: np.ndarray
     """`[W, S]`; 0 where a member never finished an epoch with a finite loss."""
@@ -59,6 +83,18 @@ class Outcome:
     def books_of(self, policy: str, leg: Leg) -> list[Book]:
         """The books of a policy in the windows of one symbol, in time order."""
         return [self.books[policy][window.index] for window in leg.plan.windows]
+
+    def sessions_of(self, policy: str, window: int) -> Sessions:
+        """A book summed by session, kept once it was asked for: all that most results need of it."""
+        key = policy, window
+        if key not in self._sessions:
+            leg = self.study.leg_by_window[window]
+            self._sessions[key] = by_session(leg.market, self.books[policy][window])
+        return self._sessions[key]
+
+    @functools.cached_property
+    def _sessions(self) -> dict[tuple[str, int], Sessions]:
+        return {}
 
     @functools.cached_property
     def fills(self) -> list[Fills]:
@@ -102,28 +138,29 @@ def settle(engine: Stage, state: TrainState | Kept) -> Outcome:
     paths |= {f"seed {seed}": members.reshape(*shape, -1)[:, seed] for seed in range(seeds)}
     paths["oracle"] = np.asarray(jax.device_get(best_path))
     paths |= trade_baselines(engine)
-    books = {name: [_window_book(study, w, path[w]) for w in range(study.num_windows)] for name, path in paths.items()}
-    _verify(study, books)
-    rewarded_usd = _rewarded_usd(engine, books, paths)
+    books = {name: _bound(study, name, path) for name, path in paths.items()}
+    rewarded_usd = _checked_usd(engine, books, paths)
     epoch, alive = (np.asarray(leaf).reshape(shape) for leaf in jax.device_get((state.best.epoch, state.is_alive)))
     random_usd = random_nets_usd(engine, books[ENSEMBLE], ensembles)
     best_val = _host_tally(state.best.tally, shape)
     return Outcome(study, books, epoch, best_val, alive, random_usd, rewarded_usd[ENSEMBLE])
 
 
-def _verify(study: Study, books: dict[str, list[Book]]) -> None:
-    """Check every book against market and rules; the hindsight bound is under no account limits."""
-    for policy, by_window in books.items():
-        for window, account in enumerate(by_window):
-            limits = None if policy == "oracle" else limits_of(study, window)
-            verify_book(policy, study.leg_by_window[window].market, study.program.env, account, limits)
+def _bound(study: Study, policy: str, path: np.ndarray) -> Sequence[Book]:
+    """The books of a policy; those of seeds are made anew when they are asked for."""
+    books = SeedBooks(study, path)
+    return books if policy.startswith("seed ") else list(books)
 
 
-def _rewarded_usd(engine: Stage, books: dict[str, list[Book]], paths: dict[str, np.ndarray]) -> dict[str, float]:
-    """Money of the rewards that each policy has on the device, compared with its books decision by decision.
+def _checked_usd(
+    engine: Stage, books: Mapping[str, Sequence[Book]], paths: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """Money of the rewards that each policy has on the device; every book is checked on the way.
+
+    Each is held against market and rules, and decision by decision against the rewards.
 
     Raises:
-        BooksError: a reward is not what the book has, beyond the rounding of float32.
+        BooksError: a path breaks a rule, or a reward is not what the book has, beyond the rounding of float32.
     """
     study, resident = engine.study, engine.resident
     rewards_of = jax.jit(functools.partial(path_rewards, study.program))
@@ -134,10 +171,13 @@ def _rewarded_usd(engine: Stage, books: dict[str, list[Book]], paths: dict[str, 
     return total_usd
 
 
-def _as_booked(study: Study, policy: str, by_window: list[Book], rewards: np.ndarray) -> float:
+def _as_booked(study: Study, policy: str, by_window: Sequence[Book], rewards: np.ndarray) -> float:
     total_usd, scales = 0.0, np.asarray(study.windows.reward_scale, np.float64)
     for window, account in enumerate(by_window):
         leg, count, scale = study.leg_by_window[window], len(account.after_lots), scales[window]
+        # the hindsight bound is under no account limits
+        limits = None if policy == "oracle" else limits_of(study, window)
+        verify_book(policy, leg.market, study.program.env, account, limits)
         ticks = rewards[window, :count].astype(np.float64) / scale
         paid = costs_usd(leg.costs, account.sides, account.crossed_ticks, account.rolled) / leg.costs.tick_value_usd
         differs = np.abs(ticks - (account.gross_ticks - paid)) > 2e-6 * (np.abs(account.gross_ticks) + paid)
@@ -165,8 +205,8 @@ def equity_frame(outcome: Outcome) -> pl.DataFrame:
     frames = []
     for policy in outcome.books:
         for leg in outcome.study.legs:
-            books = zip(leg.plan.windows, outcome.books_of(policy, leg), strict=True)
-            rows = pl.concat([_session_rows(leg, window.index, account) for window, account in books])
+            indices = [window.index for window in leg.plan.windows]
+            rows = pl.concat([_session_rows(leg, w, outcome.sessions_of(policy, w)) for w in indices])
             own = {"policy": pl.lit(policy), "symbol": pl.lit(leg.symbol)}
             frames.append(rows.with_columns(**own, equity_usd=pl.col("net_usd").cum_sum()))
     return pl.concat(frames).select(list(EQUITY.schema))
@@ -202,11 +242,11 @@ def members_frame(outcome: Outcome) -> pl.DataFrame:
     per_year = {leg.symbol: sessions_per_year([leg]) for leg in study.legs}
     for window, leg in enumerate(study.leg_by_window):
         for seed in range(study.config.train.seeds):
-            account = outcome.books[f"seed {seed}"][window]
-            pnl = session_net_usd(leg, by_session(leg.market, account))
+            sessions = outcome.sessions_of(f"seed {seed}", window)
+            pnl = session_net_usd(leg, sessions)
             val = {name: part[window, seed].item() for name, part in outcome.best_val.items()}
             epoch = int(outcome.best_epoch[window, seed])
-            test = money(leg.costs, [account])
+            test = money(leg.costs, [sessions])
             rows.append(
                 {
                     "symbol": leg.symbol,
@@ -230,7 +270,7 @@ def per_window(outcome: Outcome) -> list[dict[str, Any]]:
         w, test = window.index, (window.test.first, window.test.stop)
 
         def net(policy: str, leg: Leg = leg, w: int = w) -> float:
-            return money(leg.costs, [outcome.books[policy][w]])["net_usd"]
+            return money(leg.costs, [outcome.sessions_of(policy, w)])["net_usd"]
 
         dates = {n: (getattr(window, n).first_day, getattr(window, n).last_day) for n in ("train", "val", "test")}
         rows.append(
@@ -269,7 +309,7 @@ def reconciled(outcome: Outcome) -> dict[str, float]:
         bought_ticks = int((made.lots * made.price_ticks).sum())
         cash -= bought_ticks * leg.costs.tick_value_usd + made.costs_usd.sum()
         trips += closed.net_usd.sum()
-        sessions += session_net_usd(leg, by_session(leg.market, outcome.books[ENSEMBLE][window])).sum()
+        sessions += session_net_usd(leg, outcome.sessions_of(ENSEMBLE, window)).sum()
     amounts = {"equity_usd": sessions, "fills_usd": cash, "trades_usd": trips, "rewards_usd": outcome.rewards_usd}
     return {name: float(amount) for name, amount in amounts.items()}
 
@@ -279,8 +319,8 @@ def session_net_usd(leg: Leg, sessions: Sessions) -> np.ndarray:
     return np.asarray(net_usd(leg.costs, sessions.gross_ticks, sessions.sides, sessions.crossed_ticks, sessions.rolled))
 
 
-def money(costs: Costs, books: list[Book]) -> dict[str, Any]:
-    """Net, gross, costs (fees and slippage), and sides of some books of one symbol."""
+def money(costs: Costs, books: Sequence[Book | Sessions]) -> dict[str, Any]:
+    """Net, gross, costs (fees and slippage), and sides of some books of one symbol, whole or summed by session."""
     names = ("gross_ticks", "sides", "crossed_ticks", "rolled")
     ticks, traded, crossed, rolled = (sum(getattr(account, name).sum().item() for account in books) for name in names)
     gross = float(gross_usd(costs, ticks))
@@ -311,8 +351,7 @@ def _window_book(study: Study, window: int, positions: np.ndarray) -> Book:
     return book(study.leg_by_window[window].market, first, lots, env.roll_as)
 
 
-def _session_rows(leg: Leg, window: int, account: Book) -> pl.DataFrame:
-    sessions = by_session(leg.market, account)
+def _session_rows(leg: Leg, window: int, sessions: Sessions) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "window": pl.Series(np.full(len(sessions.trade_day), window, np.int32)),

@@ -1,4 +1,4 @@
-"""What a study writes: the line of an epoch, the manifest, and the result files at the end."""
+"""What a study writes: the manifest, what its log says first, and the result files at the end."""
 
 import dataclasses
 import datetime as dt
@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,21 @@ import numpy as np
 import polars as pl
 
 from tidewalk.core import trees
-from tidewalk.run import evidence, figures, mesh, outcome
+from tidewalk.run import evidence, figures, memory, mesh, outcome, profile
 from tidewalk.run.engine import Engine
+from tidewalk.run.epoch_lines import finite, phases_ms, transfers_record
 from tidewalk.run.settings import config_hash
 from tidewalk.run.study import Leg, Study, data_fingerprint, market_hash
 from tidewalk.run.surface import GridConfig, cost_surface
-from tidewalk.run.timing import PHASES, PhaseTimes
 from tidewalk.stats import metrics as stats
 from tidewalk.store import checkpoint, layout, results, trials
 from tidewalk.store.layout import RunFolder
 from tidewalk.store.reconcile import reconcile
 from tidewalk.store.summary import FIGURES, SUMMARY_SCHEMA, undefined_warning, write_summary
-from tidewalk.trading.account import net_usd
-from tidewalk.trading.env import Tally
 from tidewalk.train.population import TrainState
 
 _PACKAGES = ("tidewalk", "jax", "jaxlib", "equinox", "optax", "numpy", "polars", "databento-dbn")
-_PHASE_KEYS = (*PHASES, "total")
+_WRITERS = 8
 
 
 def manifest_fields(study: Study) -> dict[str, Any]:
@@ -42,6 +41,7 @@ def manifest_fields(study: Study) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
         "device": mesh.describe(),
         "backend": jax.default_backend(),
+        "learner": study.program.learner,
         "git": _git_state(),
         "data_fingerprint": data_fingerprint(study),
         "config_hash": config_hash(study.config),
@@ -97,7 +97,7 @@ def _as_findings(notes: Sequence[str], warnings: Sequence[str]) -> list[dict[str
 def opening_lines(engine: Engine) -> list[str]:
     """What is about to run, in a few lines."""
     study = engine.study
-    sent = engine.uploads.nbytes / 2**20
+    sent = engine.transfers.bytes_market / 2**20
     lines = [
         f"{leg.symbol}: {leg.market.num_bars:,} bars, {len(leg.market.info.contracts)} contract(s), "
         f"{len(leg.market.info.rolls)} roll(s), {len(leg.market.info.feature_names)} features"
@@ -105,11 +105,14 @@ def opening_lines(engine: Engine) -> list[str]:
     ]
     lines.append(
         f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members "
-        f"on {mesh.describe()}; uploaded once: {sent:.1f} MiB; compiled in {engine.compile_ms / 1e3:.1f} s"
+        f"on {mesh.describe()}; uploaded once: {sent:.1f} MiB; {engine.building.said()}"
     )
+    lines += engine.notes
+    lines.append(memory.said(study, mesh.used_devices(study.num_members), mesh.limit_bytes()))
     lines += [study.said(leg, _costs_line(study, leg)) for leg in study.legs] + _limits_lines(study)
     lines += [f"note: {study.said(leg, text)}" for leg in study.legs for text in leg.market.info.notes]
-    return lines + [f"warning: {text}" for text in study.warnings]
+    idle = mesh.idle_devices(study.num_windows, study.config.train.seeds)
+    return lines + [f"warning: {text}" for text in (*study.warnings, *([idle] if idle else []))]
 
 
 def _costs_line(study: Study, leg: Leg) -> str:
@@ -130,47 +133,6 @@ def _limits_lines(study: Study) -> list[str]:
     return [f"account of each window, in {study.currency}: {', '.join(parts)}"] if parts else []
 
 
-def epoch_record(
-    engine: Engine, epoch: int, metrics: dict[str, Any], times: PhaseTimes, uploaded: int, wall_s: float
-) -> dict[str, Any]:
-    """The line of an epoch in `metrics.jsonl`."""
-    study = engine.study
-    loss = np.asarray(metrics["loss"], np.float64)
-    finite = loss[np.isfinite(loss)]
-    val_usd = _validation_usd(study, metrics)
-    scale = np.repeat(np.asarray(study.windows.reward_scale, np.float64), study.config.train.seeds)
-    reward = val_usd / _by_member(study, [leg.costs.tick_value_usd for leg in study.leg_by_window]) * scale
-    return {
-        "epoch": epoch,
-        "step": epoch * study.program.steps_per_epoch,
-        "loss": float(np.median(finite)) if finite.size else None,
-        "loss_p10": float(np.quantile(finite, 0.1)) if finite.size else None,
-        "loss_p90": float(np.quantile(finite, 0.9)) if finite.size else None,
-        "epsilon": float(metrics["epsilon"]),
-        "val_net_usd": _spread(val_usd),
-        "val_reward": _spread(reward),
-        "q_mean": _finite(float(np.median(metrics["q_mean"]))),
-        "phases_ms": {name: getattr(times, name) for name in _PHASE_KEYS},
-        "uploaded_bytes": uploaded,
-        "compile_ms": engine.compile_ms if epoch == 1 else None,
-        "epochs_per_s": 1.0 / wall_s,
-        "members": {"loss": [_finite(float(x)) for x in loss], "val_net_usd": val_usd.tolist()},
-    }
-
-
-def _validation_usd(study: Study, metrics: dict[str, Any]) -> np.ndarray:
-    """Net validation result of every member `[M]`, each at the costs of its symbol."""
-    shape = (study.num_windows, study.config.train.seeds)
-    parts = [field.name for field in dataclasses.fields(Tally) if field.name in metrics]
-    columns = (np.asarray(metrics[name]).reshape(shape) for name in parts)
-    rows = zip(study.leg_by_window, *columns, strict=True)
-    return np.concatenate([net_usd(leg.costs, **dict(zip(parts, row, strict=True))) for leg, *row in rows])
-
-
-def _by_member(study: Study, by_window: Sequence[float]) -> np.ndarray:
-    return np.repeat(np.asarray(by_window, np.float64), study.config.train.seeds)
-
-
 def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
     """Trade the test months, and write every result file, the summary and the report.
 
@@ -187,15 +149,18 @@ def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
     results.write_trades(run, outcome.trades_frame(settled))
     results.write_members(run, members)
     results.write_cost_surface(run, cost_surface(engine, state.best, settled.books, GridConfig()))
-    phases, transfers, unmeasured = _from_metrics(run, engine)
+    lines = results.read_metrics(run).records
+    phases, unmeasured = phases_ms(lines, profile.read_phases(run.profile))
+    transfers, uncounted = transfers_record(lines, engine)
     parts, warnings = _figures(settled, members, *counted)
     summary = {
         **_summary_head(run, engine.study, "complete"),
         "transfers": transfers,
         "phases_ms": phases,
-        "compile_ms": engine.compile_ms,
+        "compile_ms": engine.building.compile_ms,
+        "trace_ms": engine.building.trace_ms,
         **parts,
-        "warnings": [*engine.study.warnings, *warnings, *unmeasured],
+        "warnings": [*engine.study.warnings, *warnings, *unmeasured, *uncounted],
     }
     write_summary(run, summary)
     reconcile(run)
@@ -299,8 +264,10 @@ def count_trial(root: Path, settled: outcome.Outcome, made_of: str) -> tuple[tri
 
 def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
     study, best = engine.study, jax.device_get(state.best)
-    windows = study.windows
-    for index in range(study.num_members):
+    centers, scales = np.asarray(study.windows.center), np.asarray(study.windows.scale)
+    env, version = study.program.env, _version("tidewalk")
+
+    def write(index: int) -> None:
         window, seed = divmod(index, study.config.train.seeds)
         leg = study.leg_by_window[window]
         meta = {
@@ -308,60 +275,26 @@ def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
             "seed": seed,
             "model": study.config.model,
             "best_epoch": int(best.epoch[index]),
-            "spread": _finite(float(best.spread[index])),
+            "spread": finite(float(best.spread[index])),
             "hidden": list(study.config.dqn.hidden),
-            "positions": study.program.env.positions,
-            "lots_per_level": study.program.env.lots_per_level,
-            "lookback": study.program.env.lookback,
-            "decision_delay": study.program.env.decision_delay,
+            "positions": env.positions,
+            "lots_per_level": env.lots_per_level,
+            "lookback": env.lookback,
+            "decision_delay": env.decision_delay,
             "feature_names": list(leg.market.info.feature_names),
             "symbol": leg.symbol,
-            "version": _version("tidewalk"),
+            "version": version,
         }
-        scaler = {
-            "scaler.center": np.asarray(windows.center)[window],
-            "scaler.scale": np.asarray(windows.scale)[window],
-        }
+        scaler = {"scaler.center": centers[window], "scaler.scale": scales[window]}
         arrays = trees.to_named(trees.member(best.params, index)) | scaler
         checkpoint.save_policy(run.policies, f"window-{window:02d}-seed-{seed:02d}", arrays, meta)
+
+    # every file waits for the disk: thousands of them one after another would wait for minutes
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        list(pool.map(write, range(study.num_members)))
     hashes = "".join(layout.sha256_file(path) for path in sorted(run.policies.glob("*.safetensors")))
     digest = hashlib.sha256(hashes.encode()).hexdigest()
     layout.write_manifest(run, {**layout.read_manifest(run), "policies_sha256": digest})
-
-
-def _from_metrics(run: RunFolder, engine: Engine) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Median phase times and the most bytes uploaded over the epochs after the first, from `metrics.jsonl`."""
-    lines = results.read_metrics(run).records
-    later = [line for line in lines if line["epoch"] > 1] or list(lines)
-    phases: dict[str, Any] = {}
-    undefined = []
-    for name in _PHASE_KEYS:
-        values = [line["phases_ms"][name] for line in later if line["phases_ms"][name] is not None]
-        phases[name] = float(np.median(values)) if values else None
-        if not values:
-            undefined.append(
-                undefined_warning(
-                    f"phases_ms.{name}", "the fused epoch is one program; measure its phases with --profile"
-                )
-            )
-    uploads = [line["uploaded_bytes"] for line in lines if line["epoch"] > 1]
-    if not uploads:
-        undefined.append(undefined_warning("transfers.bytes_h2d_per_epoch", "there is no epoch after the first"))
-    transfers = {
-        "uploads": engine.uploads.count,
-        "bytes_market": engine.uploads.nbytes,
-        "bytes_h2d_per_epoch": max(uploads) if uploads else None,
-    }
-    return phases, transfers, undefined
-
-
-def _spread(values: np.ndarray) -> dict[str, float]:
-    p10, median, p90 = np.quantile(values, [0.1, 0.5, 0.9])
-    return {"median": float(median), "p10": float(p10), "p90": float(p90), "best": float(values.max())}
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
 
 
 def _version(package: str) -> str | None:

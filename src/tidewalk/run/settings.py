@@ -32,15 +32,19 @@ class OutputConfig:
     """Accelerator; default: the best that jax finds."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Matrix products on accelerators; training and evaluation use the same."""
+    learner: Literal["auto", "xla", "kernel"] = "auto"
+    """What runs the steps of an epoch; auto: the kernel on an NVIDIA GPU where it fits, XLA's program elsewhere."""
     profile: bool = False
-    """Run each phase as a call of its own, blocked and timed, for the phase breakdown; slower than the fused epoch."""
-    checkpoint_every: int = 1
-    """Epochs between checkpoints."""
+    """Keep a trace of one or two steady epochs in the run folder, and time each phase by itself; no result changes."""
+    checkpoint_every: int | None = None
+    """Epochs between checkpoints. Left out: as often as costs a twentieth of the time at most. One follows the last
+    epoch, and any after which a run is stopped, in either case."""
     overwrite: bool = False
     """Replace the run that --out holds."""
     cache: str | None = None
-    """Folder in which prepared markets are kept and found again by their content, or off. Left out: TIDEWALK_CACHE in
-    the environment, else the user's own cache folder (there only what takes more than a second to prepare)."""
+    """Folder in which prepared markets and compiled programs are kept and found again by their content, or off. Left
+    out: TIDEWALK_CACHE in the environment, else the user's own cache folder (there only markets that take more than a
+    second to prepare)."""
     quiet: bool = False
     """Print the result only."""
     json: bool = False
@@ -48,7 +52,7 @@ class OutputConfig:
 
     def __post_init__(self) -> None:
         """Refuse an interval that never comes."""
-        if self.checkpoint_every < 1:
+        if self.checkpoint_every is not None and self.checkpoint_every < 1:
             raise ConfigError(f"--checkpoint-every is {self.checkpoint_every}; it must be 1 or more.")
 
 
@@ -58,7 +62,7 @@ class RunConfig:
 
     data: DataConfig
     model: Literal["dqn"] = "dqn"
-    """Algorithm: dqn is a double DQN with duelling heads and n-step targets."""
+    """Algorithm: dqn is DQN with n-step targets, by default double and with a duelling head."""
     series: SeriesConfig = dataclasses.field(default_factory=SeriesConfig)
     windows: WindowConfig = dataclasses.field(default_factory=WindowConfig)
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)

@@ -20,7 +20,7 @@ from tidewalk.trading import limits as limit_ops
 from tidewalk.trading.costs import Costs, CostTicks, roll_usd, slippage_ticks
 from tidewalk.trading.env import EnvConfig
 from tidewalk.trading.limits import Limits
-from tidewalk.train.population import Program, longest
+from tidewalk.train.population import Program, longest, refuse_crowds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +160,7 @@ def plan_study(config: RunConfig, markets: Sequence[MarketData], *, compose: str
     _refuse_unlike(markets)
     priced = [_with_rules(config, _with_spread_as_asked(config, market)) for market in markets]
     plans = _plans(config, priced)
+    refuse_crowds(sum(len(plan.windows) for plan in plans), config.train.seeds)
     legs, parts, first_bar, first_window = [], [], 0, 0
     for market, plan in zip(priced, plans, strict=True):
         numbered = [dataclasses.replace(w, index=first_window + w.index) for w in plan.windows]
@@ -251,6 +252,7 @@ def _plan(config: RunConfig, market: MarketData) -> WindowPlan:
 def _program(config: RunConfig, legs: Sequence[Leg], compose: str) -> Program:
     features, train = legs[0].market.features.shape[1], config.train
     ranges = [decision_ranges(leg.plan) for leg in legs]
+    parts = list(zip(legs, ranges, strict=True))
     return Program(
         agent=make_dqn(config.dqn, config.env.observation_size(features), config.env.num_positions),
         env=config.env,
@@ -264,9 +266,25 @@ def _program(config: RunConfig, legs: Sequence[Leg], compose: str) -> Program:
         val_bars=max(longest(part["val"]) for part in ranges),
         test_bars=max(longest(part["test"]) for part in ranges),
         val_sessions=max(w.val.sessions for leg in legs for w in leg.plan.windows),
+        test_sessions=max(w.test.sessions for leg in legs for w in leg.plan.windows),
+        session_bars=max(_longest_session(leg.market, np.vstack([part["val"], part["test"]])) for leg, part in parts),
+        val_lengths=_lengths([part["val"] for part in ranges], train.seeds),
+        test_lengths=_lengths([part["test"] for part in ranges], train.seeds),
         compose="scan" if compose == "scan" else "associative",
         has_spread=config.costs.slippage == "recorded",
     )
+
+
+def _lengths(ranges: Sequence[np.ndarray], seeds: int) -> tuple[int, ...]:
+    """Length of the range of every member, window-major."""
+    decisions = np.concatenate(ranges)
+    return tuple(np.repeat(decisions[:, 1] - decisions[:, 0], seeds).tolist())
+
+
+def _longest_session(market: MarketData, ranges: np.ndarray) -> int:
+    """Most decisions of one session in any range; a decision belongs to the session of the bar in which it fills."""
+    sessions = [market.session_id[first + 1 : stop + 1] for first, stop in ranges]
+    return max(int(np.bincount(part - part[0]).max()) for part in sessions)
 
 
 def _refuse_idle_settings(config: RunConfig, market: MarketData, val: np.ndarray) -> None:

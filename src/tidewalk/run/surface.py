@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ SLIPPAGES_TICKS = (0.0, 0.25, 0.5, 1.0, 2.0)
 """Fixed slippage per side; where spreads are recorded it comes on top of half of them, as --slippage-ticks does."""
 DELAYS_BARS = (0, 1, 2, 5)
 MAX_POINTS, MAX_DELAYS = 400, 32
+_PARTS = ("gross_ticks", "sides", "crossed_ticks", "rolled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +62,7 @@ class GridConfig:
             )
 
 
-def cost_surface(engine: Stage, best: Best, books: dict[str, list[Book]], grid: GridConfig) -> pl.DataFrame:
+def cost_surface(engine: Stage, best: Best, books: Mapping[str, Sequence[Book]], grid: GridConfig) -> pl.DataFrame:
     """Rows of `cost_surface.parquet`: every window, policy (ensemble, then seeds), delay, commission and slippage.
 
     At the costs and the delay of the study the rows are those of its own books.
@@ -81,7 +83,7 @@ def cost_surface(engine: Stage, best: Best, books: dict[str, list[Book]], grid: 
     frames = []
     for window, leg in enumerate(study.leg_by_window):
         costs = points[window]
-        tallies = _with_own(study, window, costs, delays, done, [books[name][window] for name in names])
+        tallies = _with_own(study, window, costs, delays, done, _sums(books, names, window))
         frames.append(_rows(leg, window, names, delays, costs, tallies))
     return pl.concat(frames)
 
@@ -180,22 +182,36 @@ def _trade(engine: Stage, best: Best, delays: tuple[int, ...], limits: Limits | 
         return jax.device_get(jax.jit(run)(resident.market, resident.windows, best, limits))
 
 
+def _sums(books: Mapping[str, Sequence[Book]], names: list[str], window: int) -> dict[str, np.ndarray]:
+    """What the policies did in a window, part by part `[1 + S]`; one book at a time."""
+    rows = []
+    for name in names:
+        account = books[name][window]
+        rows.append([getattr(account, part).sum() for part in _PARTS])
+    return {part: np.array(values) for part, values in zip(_PARTS, zip(*rows, strict=True), strict=True)}
+
+
 def _with_own(
-    study: Study, window: int, costs: list[Costs], delays: tuple[int, ...], done: Tally, books: list[Book]
+    study: Study,
+    window: int,
+    costs: list[Costs],
+    delays: tuple[int, ...],
+    done: Tally,
+    own_sums: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
     """Sums `[1 + S, K, G]` of one window, those of the study's own delay and costs taken from its books.
 
     A matrix product of another shape may round a tie of action values differently, and the surface must not contradict
     the record.
     """
-    own, shape = study.leg_by_window[window].costs, (len(books), len(delays), len(costs))
+    own, shape = study.leg_by_window[window].costs, (1 + study.config.train.seeds, len(delays), len(costs))
     point = slice(None) if study.limits is None else slice(costs.index(own), costs.index(own) + 1)
     delay, found = delays.index(study.program.env.decision_delay), {}
-    for name in ("gross_ticks", "sides", "crossed_ticks", "rolled"):
+    for name in _PARTS:
         leaf: Any = getattr(done, name)
         values = np.zeros(shape) if leaf is None else np.broadcast_to(leaf[window][..., : len(costs)], shape)
         values = values.astype(np.float64 if name == "crossed_ticks" else np.int64)
-        values[:, delay, point] = np.array([getattr(account, name).sum() for account in books])[:, None]
+        values[:, delay, point] = own_sums[name][:, None]
         found[name] = values
     return found
 

@@ -1,11 +1,12 @@
-"""Wall time of phases, blocked on their results, with compile time apart."""
+"""Wall time of phases, with compile time apart."""
 
 import dataclasses
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
+from tidewalk.run.mesh import Transfers, wait
 
 PHASES = ("init", "collect", "learn", "evaluate")
 
@@ -21,18 +22,52 @@ class PhaseTimes:
     total: float
 
 
-def timed(function: Callable[..., Any], *args: Any) -> tuple[Any, float]:
+class Clock:
+    """Milliseconds since it was made, or since its last lap."""
+
+    def __init__(self) -> None:
+        """Start."""
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Milliseconds since the last lap; the next one begins."""
+        last, self._last = self._last, time.perf_counter()
+        return (self._last - last) * 1e3
+
+
+def timed(transfers: Transfers, function: Callable[..., Any], *args: Any) -> tuple[Any, float]:
     """Result of a call, ready on the device, and its milliseconds."""
-    start = time.perf_counter()
-    result = jax.block_until_ready(function(*args))
-    return result, (time.perf_counter() - start) * 1e3
+    clock = Clock()
+    result = wait(function(*args), transfers)
+    return result, clock.lap()
 
 
-def breakdown(times: PhaseTimes, uploaded_bytes: int) -> str:
-    """The log line of an epoch: `phase breakdown: init ... total ... uploaded N B`."""
+def medians(times: Sequence[PhaseTimes]) -> PhaseTimes:
+    """The median of every phase by itself; None where a phase was not measured in each of them."""
+    columns: dict[str, Any] = {
+        field.name: [getattr(one, field.name) for one in times] for field in dataclasses.fields(PhaseTimes)
+    }
+    middle: dict[str, Any] = {name: None if None in row else statistics.median(row) for name, row in columns.items()}
+    return PhaseTimes(**middle)
+
+
+def breakdown(times: PhaseTimes, moved: Transfers) -> str:
+    """The log line of an epoch: phases, total, bytes in both directions, and times that the host waited."""
+    return " · ".join(
+        [
+            phases(times),
+            f"uploaded {moved.bytes_h2d} B",
+            f"downloaded {moved.bytes_d2h} B",
+            f"host syncs {moved.host_syncs}",
+        ]
+    )
+
+
+def phases(times: PhaseTimes) -> str:
+    """The times in words: `phase breakdown: init ... total ...`."""
     parts = [f"init {times.init:.2f} ms"]
     if times.collect is None:
         parts.append(f"fused collect+learn+evaluate {times.total - times.init:.2f} ms")
     else:
         parts += [f"{name} {getattr(times, name):.2f} ms" for name in PHASES[1:]]
-    return "phase breakdown: " + " · ".join([*parts, f"total {times.total:.2f} ms", f"uploaded {uploaded_bytes} B"])
+    return "phase breakdown: " + " · ".join([*parts, f"total {times.total:.2f} ms"])

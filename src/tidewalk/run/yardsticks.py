@@ -1,5 +1,7 @@
 """What a study is measured by on its test months: baselines and random policies, under its own costs and rules."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tidewalk.run.engine import Stage
@@ -9,6 +11,8 @@ from tidewalk.trading.costs import Costs
 from tidewalk.trading.env import Tally
 from tidewalk.train import random_timing
 from tidewalk.train.baselines import baseline_paths
+from tidewalk.train.passes import Extent
+from tidewalk.train.rollout import stretches_in_test
 
 
 def test_span(study: Study, window: int) -> tuple[int, int]:
@@ -27,12 +31,16 @@ def trade_baselines(engine: Stage) -> dict[str, np.ndarray]:
         study.limits,
         np.asarray(study.windows.test),
         [(leg.market, test_span(study, window)[0]) for window, leg in legs],
-        bars=study.program.test_bars,
-        compose=study.program.compose,
+        extent=_extent(study),
     )
 
 
-def random_nets_usd(engine: Stage, books: list[Book], positions: np.ndarray) -> np.ndarray:
+def _extent(study: Study) -> Extent:
+    program = study.program
+    return Extent(program.compose, program.test_bars, stretches=stretches_in_test(program))
+
+
+def random_nets_usd(engine: Stage, books: Sequence[Book], positions: np.ndarray) -> np.ndarray:
     """Net results of the agent's paths and of `DRAWS` rotations of them in time, USD.
 
     Args:
@@ -61,7 +69,7 @@ def random_nets_usd(engine: Stage, books: list[Book], positions: np.ndarray) -> 
         positions,
         is_free,
         shifts,
-        compose=study.program.compose,
+        _extent(study),
     )
     return np.array([_net_usd(leg.costs, done, window) for window, leg in enumerate(legs)])
 

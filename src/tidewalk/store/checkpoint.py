@@ -8,14 +8,14 @@ bit anywhere is therefore found, which the format alone does not do. Nothing is 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from tidewalk.core.errors import StoreError
 from tidewalk.store.layout import check_name, plain_json, read_bytes, write_bytes_atomic
@@ -24,13 +24,16 @@ CHECKPOINT_SCHEMA = 1
 SUFFIX = ".safetensors"
 POLICY_KEYS = ("window", "seed", "feature_names", "hidden", "version")
 _ENTRY = "tidewalk"
-_DTYPES = (
-    "bool",
-    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
-    "float16",
-    "float32",
-    "float64",
-)
+_DTYPES = {"bool": "BOOL"} | {
+    f"{kind}{bits}": f"{letter}{bits}"
+    for kind, letter, widths in (
+        ("int", "I", (8, 16, 32, 64)),
+        ("uint", "U", (8, 16, 32, 64)),
+        ("float", "F", (16, 32, 64)),
+    )
+    for bits in widths
+}
+"""numpy's name of every dtype with plain bytes -> that of the format."""
 _DAMAGED = "The file is damaged: delete it and go on from an older one."
 # First bytes of formats that can carry code or are often mistaken for this one.
 _FOREIGN = ((b"\x80", "a pickle"), (b"PK", "a zip archive (.npz, .pt)"), (b"\x93NUMPY", "a .npy file"))
@@ -60,19 +63,31 @@ def _array_facts(name: str, array: Any) -> dict[str, Any]:
     held: np.ndarray[tuple[int, ...], Any] = np.asarray(cast("Any", array))
     if held.dtype.name not in _DTYPES or not held.dtype.isnative:
         raise StoreError(f"array {name!r}: dtype {held.dtype} cannot be stored. Allowed: {', '.join(_DTYPES)}.")
-    digest = hashlib.sha256(held.tobytes()).hexdigest()
+    digest = hashlib.sha256(_bytes_of(held)).hexdigest()
     return {"shape": list(held.shape), "dtype": held.dtype.name, "sha256": digest}
 
 
-def _encode(kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, object]) -> bytes:
-    """Bytes of the file; equal for equal content."""
+def _bytes_of(array: np.ndarray) -> memoryview:
+    """The bytes of an array in C order; no copy where it lies so already, since a state can be gigabytes."""
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
+
+
+def _encode(kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, object]) -> list[bytes | memoryview]:
+    """The file in pieces, to be written one after the other; equal for equal content. The arrays are not copied."""
     facts = {name: _array_facts(name, array) for name, array in arrays.items()}
     head = {"schema": CHECKPOINT_SCHEMA, "kind": kind, "meta": plain_json(meta, f"{kind} meta"), "arrays": facts}
     text = json.dumps(head, allow_nan=False)
-    entry = f"{hashlib.sha256(text.encode()).hexdigest()} {text}"
-    # In C order, because `save` takes the memory as it lies; and not by ascontiguousarray, which adds a dimension to
-    # an array that has none.
-    return save({name: np.asarray(array, order="C") for name, array in arrays.items()}, {_ENTRY: entry})
+    table: dict[str, Any] = {"__metadata__": {_ENTRY: f"{hashlib.sha256(text.encode()).hexdigest()} {text}"}}
+    # wide types first, as the format asks for, so that every array is aligned to its type
+    names = sorted(arrays, key=lambda name: (-np.asarray(arrays[name]).itemsize, name))
+    pieces, offset = [_bytes_of(np.asarray(arrays[name])) for name in names], 0
+    for name, piece in zip(names, pieces, strict=True):
+        dtype, shape, stop = _DTYPES[facts[name]["dtype"]], facts[name]["shape"], offset + len(piece)
+        table[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, stop]}
+        offset = stop
+    header = json.dumps(table).encode()
+    header += b" " * (-len(header) % 8)
+    return [len(header).to_bytes(8, "little") + header, *pieces]
 
 
 def _head(path: Path, data: bytes) -> dict[str, Any]:
@@ -127,13 +142,13 @@ def _check_expected(path: Path, arrays: Arrays, expect: Expected) -> None:
             )
 
 
-def _write(folder: Path, name: str, data: bytes) -> Path:
+def _write(folder: Path, name: str, data: list[bytes | memoryview]) -> Path:
     path = folder / f"{check_name(name, 'file in ' + folder.name)}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder}: cannot create the folder: {error.strerror}.") from error
-    write_bytes_atomic(path, data)
+    write_bytes_atomic(path, *data)
     return path
 
 
@@ -205,10 +220,11 @@ def latest_checkpoint(folder: Path) -> Latest:
     return Latest(None, tuple(warnings))
 
 
-def prune_checkpoints(folder: Path, keep: int = 2) -> list[Path]:
+def prune_checkpoints(folder: Path, keep: int = 2, *, written: Collection[Path] = ()) -> list[Path]:
     """Deletes the checkpoints of the series older than the newest `keep` whole ones; returns what it deleted.
 
-    Files are read before they count, so the last good one is never deleted in favour of a damaged one.
+    Files are read before they count, so the last good one is never deleted in favour of a damaged one. Those that the
+    caller has `written` itself, whole and durably, count unread: reading gigabytes after each epoch takes seconds.
     """
     if keep < 1:
         raise StoreError(f"checkpoints to keep: {keep} given, at least 1 needed.")
@@ -220,7 +236,8 @@ def prune_checkpoints(folder: Path, keep: int = 2) -> list[Path]:
             deleted.append(path)
             continue
         try:
-            load_checkpoint(path)
+            if path not in written:
+                load_checkpoint(path)
         except StoreError:
             continue
         whole += 1

@@ -21,28 +21,48 @@ def differs(left_usd: Any, right_usd: Any) -> Any:
     return abs(left_usd - right_usd) > TOLERANCE_USD + 1e-9 * abs(right_usd)
 
 
-def check_keys(where: str, value: Any, keys: tuple[str, ...], *, noun: str = "key", or_more: bool = False) -> None:
-    """Raises a StoreError unless `value` is a mapping with exactly these keys (`or_more`: at least these)."""
+def check_keys(
+    where: str,
+    value: Any,
+    keys: tuple[str, ...],
+    *,
+    noun: str = "key",
+    or_more: bool = False,
+    optional: tuple[str, ...] = (),
+) -> None:
+    """Raises a StoreError unless `value` is a mapping with exactly these keys.
+
+    Args:
+        where: what the value is, for the error.
+        value: what is checked.
+        keys: what it must have.
+        noun: what a key is called.
+        or_more: whether any others may stand beside them.
+        optional: others that may.
+    """
     if not isinstance(value, Mapping):
         raise StoreError(f"{where}: {type(value).__name__} found, an object with {', '.join(keys)} is needed.")
     for key in map(str, cast("Mapping[Any, Any]", value)):
-        if key not in keys and not or_more:
+        if key not in (*keys, *optional) and not or_more:
             raise StoreError(f"{where}: {noun} {key!r} is not one of {', '.join(keys)}{did_you_mean(key, keys)}.")
     missing = [key for key in keys if key not in value]
     if missing:
         raise StoreError(f"{where}: {noun} {', '.join(map(repr, missing))} is missing.")
 
 
-def check_nested(where: str, value: Any, spec: Mapping[str, tuple[str, ...]]) -> None:
+def check_nested(
+    where: str, value: Any, spec: Mapping[str, tuple[str, ...]], optional: Mapping[str, tuple[str, ...]] | None = None
+) -> None:
     """Checks the keys of an object and of the objects in it; the first entry of `spec` is the outer one.
 
-    An inner object may be null as a whole.
+    An inner object may be null as a whole. `optional` holds keys, by the names of `spec`, that may be there or not.
     """
     outer, *inner = spec
-    check_keys(where, value, spec[outer])
+    may = optional or {}
+    check_keys(where, value, spec[outer], optional=may.get(outer, ()))
     for key in inner:
         if value[key] is not None:
-            check_keys(f"{where}: {key}", value[key], spec[key])
+            check_keys(f"{where}: {key}", value[key], spec[key], optional=may.get(key, ()))
 
 
 def null_paths(value: Any, path: str = "") -> list[str]:

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import secrets
+import shutil
 import socket
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ _TMP_RULE = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _FILE_NAMES = (
     ".tidewalk.lock run.toml manifest.json windows.json metrics.jsonl trials.jsonl checkpoints policies "
     "equity.parquet fills.parquet trades.parquet members.parquet cost_surface.parquet "
-    "summary.json report.html data_quality.json"
+    "summary.json report.html data_quality.json profile"
 )
 
 
@@ -56,6 +57,7 @@ class RunFolder:
     summary: Path
     report: Path
     quality: Path
+    profile: Path
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _folder_descriptor(folder: Path) -> Generator[int]:
         os.close(descriptor)
 
 
-def write_bytes_atomic(path: Path, data: bytes) -> None:
+def write_bytes_atomic(path: Path, *data: bytes | memoryview) -> None:
     """Replaces the file by `data`, durably: after a crash at any moment it holds the old bytes or the new ones.
 
     Raises:
@@ -109,7 +111,7 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
     with _reported("write", path):
         try:
             with tmp.open("xb") as stream:
-                stream.write(data)
+                stream.writelines(data)
                 stream.flush()
                 os.fsync(stream.fileno())
             tmp.replace(path)
@@ -126,11 +128,7 @@ def write_text_atomic(path: Path, text: str) -> None:
 
 
 def write_json_atomic(path: Path, value: object) -> None:
-    """Replaces the file by `value` as JSON, keys in their own order, two spaces of indent.
-
-    Raises:
-        StoreError: the value has no JSON form (as `plain_json`), or the write failed.
-    """
+    """Replaces the file by `value` as indented JSON; a StoreError as of `plain_json`, or when the write failed."""
     write_text_atomic(path, json.dumps(plain_json(value, path.name), indent=2, allow_nan=False) + "\n")
 
 
@@ -266,7 +264,7 @@ def _one_at_a_time(folder: Path) -> Generator[None]:
 
 def _sweep_tmp(run: RunFolder) -> None:
     """Removes the temporary files that killed writers left in the run folder."""
-    folders = [folder for folder in (run.root, run.checkpoints, run.policies) if folder.is_dir()]
+    folders = [folder for folder in (run.root, run.checkpoints, run.policies, run.profile) if folder.is_dir()]
     for path in [path for folder in folders for path in folder.iterdir() if _TMP_RULE.fullmatch(path.name)]:
         path.unlink(missing_ok=True)
 
@@ -297,7 +295,7 @@ def unlock_run(run: RunFolder) -> None:
 
 
 def _written_by_run(run: RunFolder) -> list[Path]:
-    """Files that a run wrote, but for the manifest, the lock and the ledger of trials. Follows no links."""
+    """Files that a run wrote, but for manifest, lock, ledger of trials and profile. Follows no links."""
     single = [run.config, run.windows, run.quality, run.metrics, run.equity, run.fills, run.trades, run.members]
     single += [run.cost_surface, run.fills.with_suffix(".csv"), run.trades.with_suffix(".csv"), run.summary, run.report]
     folders = [folder for folder in (run.checkpoints, run.policies) if folder.is_dir() and not folder.is_symlink()]
@@ -312,13 +310,13 @@ def _clear(run: RunFolder, *, overwrite: bool) -> None:
     try:
         read_manifest(run)
     except StoreError as error:
-        raise StoreError(
-            f"{run.root}: not empty and not a tidewalk run ({error}) Nothing was removed; choose another --out."
-        ) from error
+        what = f"not empty and not a tidewalk run ({error}) Nothing was removed; choose another --out."
+        raise StoreError(f"{run.root}: {what}") from error
     if not overwrite:
         raise StoreError(f"{run.root}: holds a run already. Choose another --out, or replace it with --overwrite.")
     for path in _written_by_run(run):
         path.unlink()
+    shutil.rmtree(run.profile, ignore_errors=True)
 
 
 def create_run(out: Path, *, overwrite: bool) -> RunFolder:
@@ -334,7 +332,7 @@ def create_run(out: Path, *, overwrite: bool) -> RunFolder:
     check_name(out.name, "--out")
     run = run_paths(out)
     with _reported("create", out):
-        if any(path.is_symlink() for path in (out, run.checkpoints, run.policies)):
+        if any(path.is_symlink() for path in (out, run.checkpoints, run.policies, run.profile)):
             raise StoreError(f"{out}: it is, or holds, a symbolic link, which is not followed. Choose another --out.")
         out.mkdir(parents=True, exist_ok=True)
     lock_run(run)

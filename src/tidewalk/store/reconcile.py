@@ -130,12 +130,30 @@ def _prices(trades: pl.DataFrame, symbols: list[Mapping[str, Any]]) -> list[str]
 
 def _members(equity: pl.DataFrame, members: pl.DataFrame) -> list[str]:
     """The test results of every member and the sessions of its policy."""
-    found: list[str] = []
-    for seed in members["seed"].unique().sort():
-        policy, own = equity.filter(pl.col("policy") == f"seed {seed}"), members.filter(pl.col("seed") == seed)
-        for name in _MONEY:
-            left, right = _by(own, "window", pl.col(f"test_{name}")), _by(policy, "window", pl.col(name))
-            found += _compared(f"{name} of seed {seed} by window", "members", left, "equity", right)
+    known = members.select(pl.format("seed {}", "seed").alias("policy"), "window", *(f"test_{name}" for name in _MONEY))
+    of_seeds = equity.filter(pl.col("policy").is_in(known["policy"].unique().to_list()))
+    sums = of_seeds.group_by("policy", "window", maintain_order=True).agg(pl.col(_MONEY).sum())
+    # one pass over each table: there may be thousands of seeds
+    left, right = _amounts(known), _amounts(sums)
+    return [
+        text
+        for policy in left
+        for number, name in enumerate(_MONEY)
+        for text in _compared(
+            f"{name} of {policy} by window",
+            "members",
+            {window: amounts[number] for window, amounts in left[policy].items()},
+            "equity",
+            {window: amounts[number] for window, amounts in right.get(policy, {}).items()},
+        )
+    ]
+
+
+def _amounts(rows: pl.DataFrame) -> dict[str, dict[int, tuple[float, ...]]]:
+    """Amounts by policy and window, of rows (policy, window, amounts)."""
+    found: dict[str, dict[int, tuple[float, ...]]] = {}
+    for policy, window, *amounts in rows.iter_rows():
+        found.setdefault(policy, {})[window] = tuple(amounts)
     return found
 
 

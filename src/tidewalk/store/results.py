@@ -45,6 +45,8 @@ METRIC_KEYS: dict[str, tuple[str, ...]] = {
     "phases_ms": _PHASES,
     "members": ("loss", "val_net_usd"),
 }
+METRIC_OPTIONAL = {"epoch": ("downloaded_bytes", "checkpoint_bytes", "host_syncs", "is_traced")}
+"""Keys that runs of earlier versions lack."""
 WINDOW_KEYS: dict[str, tuple[str, ...]] = {
     "window": ("window", "symbol", "train", "val", "test", "partial_test", "contracts", "rolls"),
     "train": ("first", "last", "bars", "sessions"),
@@ -247,7 +249,7 @@ def ensemble_surface(surface: pl.DataFrame) -> pl.DataFrame:
 
 def append_metrics(run: RunFolder, record: Mapping[str, object], *, durable: bool = False) -> None:
     """Adds the line of one epoch to metrics.jsonl; `durable` waits for the disk, for this line and all before it."""
-    check_nested(run.metrics.name, record, METRIC_KEYS)
+    check_nested(run.metrics.name, record, METRIC_KEYS, METRIC_OPTIONAL)
     append_jsonl(run.metrics, record, durable=durable)
 
 
@@ -255,7 +257,7 @@ def read_metrics(run: RunFolder) -> JsonLines:
     """Epoch lines of metrics.jsonl, with a warning for each damaged one."""
     lines = read_jsonl(run.metrics)
     for record in lines.records:
-        check_nested(str(run.metrics), record, METRIC_KEYS)
+        check_nested(str(run.metrics), record, METRIC_KEYS, METRIC_OPTIONAL)
     return lines
 
 

@@ -60,6 +60,12 @@ SUMMARY_KEYS: dict[str, tuple[str, ...]] = {
     "cost_surface": ("break_even_side_usd", "own_side_usd"),
     "reconciled": ("equity_usd", "fills_usd", "trades_usd", "rewards_usd"),
 }
+SUMMARY_OPTIONAL = {
+    "summary": ("trace_ms",),
+    "transfers": ("bytes_d2h_per_epoch", "host_syncs_per_epoch"),
+    "phases_ms": ("phased_total",),
+}
+"""Keys that summaries of earlier versions lack; `phased_total` is there in profiled runs alone."""
 PER_SYMBOL_KEYS: dict[str, tuple[str, ...]] = {
     "symbol": ("symbol", "data_fingerprint", "bars", "windows", "oos", "baselines", "oracle", "costs"),
     "oos": tuple(key for key in SUMMARY_KEYS["oos"] if key not in OF_ALL_TRIALS),
@@ -133,7 +139,7 @@ def validate_summary(summary: Mapping[str, Any]) -> None:
             f"summary: schema is {plain['schema']!r}, this version reads {SUMMARY_SCHEMA}: another version of "
             "tidewalk wrote it. Read it with that version, or repeat the run from its run.toml."
         )
-    check_nested("summary", plain, SUMMARY_KEYS)
+    check_nested("summary", plain, SUMMARY_KEYS, SUMMARY_OPTIONAL)
     if plain["status"] not in STATUSES:
         raise StoreError(f"summary: status is {plain['status']!r}, needed is one of {', '.join(STATUSES)}.")
     for index, row in enumerate(plain["per_symbol"] or []):

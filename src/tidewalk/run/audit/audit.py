@@ -28,7 +28,7 @@ from tidewalk.run.audit.checks import BAD, Audit, Check, Record, counted, named
 from tidewalk.run.audit.features import Effort, Subject
 from tidewalk.run.audit.series import Source
 from tidewalk.run.console import reading
-from tidewalk.run.markets import read_market, refuse_shared_settings
+from tidewalk.run.markets import prepare_device, read_market, refuse_shared_settings
 from tidewalk.run.settings import RunConfig
 from tidewalk.run.study import Study, plan_study
 
@@ -70,8 +70,7 @@ def audit(config: RunConfig, *, quick: bool = False, say: Callable[[str], None] 
     Raises:
         ConfigError, DataError: the data cannot be read, or the feature function fails on all bars.
     """
-    mesh.make_reproducible()
-    mesh.choose_platform(config.output.device)
+    prepare_device(config, quiet=config.output.quiet)
     if not all(config.symbols):
         raise ConfigError("--symbol is missing: name what to trade, such as ES.FUT.")
     refuse_shared_settings(config)

@@ -24,7 +24,7 @@ from tidewalk.market.windows import Window
 from tidewalk.run.audit import poison
 from tidewalk.run.audit.series import with_series
 from tidewalk.run.engine import Resident, upload_study
-from tidewalk.run.mesh import Uploads, compose_form
+from tidewalk.run.mesh import Transfers, compose_form
 from tidewalk.run.settings import OutputConfig, RunConfig
 from tidewalk.run.study import Study, plan_study
 from tidewalk.trading import env as env_ops
@@ -237,7 +237,7 @@ def study_of(bench: Bench, market: MarketData, *, epochs: int | None = None) -> 
 
 def upload(study: Study) -> Resident:
     """A study on the default device."""
-    return upload_study(study, Uploads(), None)
+    return upload_study(study, Transfers(), None)
 
 
 def train(bench: Bench, market: MarketData, *, epochs: int | None = None) -> Run:

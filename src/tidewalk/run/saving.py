@@ -1,0 +1,51 @@
+"""Checkpoints of a run: when one is due, and how it is written."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+from tidewalk.core import trees
+from tidewalk.store import checkpoint
+from tidewalk.train.population import TrainState
+
+MOST_SHARE = 0.05
+"""Of the time of a training, what checkpoints may take where nobody says how often they are wanted."""
+
+
+@dataclasses.dataclass
+class Saver:
+    """Writes the checkpoints of one run, and remembers what that took."""
+
+    folder: Path
+    meta: dict[str, Any]
+    """Description that goes with each of them."""
+    every: int | None
+    """Epochs between checkpoints; None: the first epoch, then no oftener than they may take of the time."""
+    cost_s: float = 0.0
+    """Seconds that the last one took, from the device to the disk."""
+    ended_s: float = dataclasses.field(default_factory=lambda: time.monotonic())
+    """When it was there."""
+    written: list[Path] = dataclasses.field(default_factory=list)
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether a checkpoint is to follow this epoch, beside the last one of all."""
+        if self.every is not None:
+            return epoch % self.every == 0
+        return time.monotonic() - self.ended_s >= self.cost_s * (1 - MOST_SHARE) / MOST_SHARE
+
+    def save(self, state: TrainState, epoch: int, began_s: float) -> None:
+        """Write the state on the host, and the best epochs beside it; older checkpoints but one go.
+
+        Args:
+            state: host arrays.
+            epoch: the epoch that it follows.
+            began_s: when its way from the device began, by `time.monotonic`.
+        """
+        meta = {"epoch": epoch, **self.meta}
+        path = checkpoint.save_checkpoint(self.folder, f"epoch-{epoch:05d}", trees.to_named(state), meta)
+        checkpoint.save_checkpoint(self.folder, "best", trees.to_named(state.best), meta)
+        self.written.append(path)
+        checkpoint.prune_checkpoints(self.folder, keep=2, written=self.written)
+        self.ended_s = time.monotonic()
+        self.cost_s = self.ended_s - began_s
