@@ -287,7 +287,7 @@ def found(name: str) -> Found:
         sequential = rollout_sequential(*given, limits=limits, bars=BARS)
         paths = [
             follow(env, market, limits, window.test, wanted, compose=form.compose, stretches=form.stretches)
-            for form in forms
+            for form in forms[-2:]  # row by row too: `test_counted.py`
         ]
         return greedy, sequential, paths
 

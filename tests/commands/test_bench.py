@@ -7,6 +7,10 @@ import pytest
 from support import planted_market
 from tidewalk import cli
 from tidewalk.market.device import save_market
+from tidewalk.run import residency
+from tidewalk.run.mesh import Transfers
+from tidewalk.run.residency import RESIDENT, REUPLOADING, Case, Trainer
+from tidewalk.run.timing import PhaseTimes
 
 SIZES = (
     *("--train-months", "2", "--val-months", "1", "--test-months", "1", "--step-months", "1", "--seeds", "2"),
@@ -20,6 +24,41 @@ def market_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("market") / "planted.npz"
     save_market(path, planted_market(days=182))
     return path
+
+
+def trainer(init_ms, total_ms, sent_bytes):
+    fused = PhaseTimes(init_ms, None, None, None, total_ms)
+    phased = PhaseTimes(init_ms, 11.25, 22.5, 33.75, init_ms + 67.5)
+    return Trainer(fused, phased, (total_ms - 1, total_ms + 2), Transfers(1, sent_bytes, sent_bytes, 240, 2))
+
+
+# what it measures is measured in the slow test below; its parts, in `test_engine.py`
+def test_every_figure_is_in_the_table_and_in_the_file(market_file, tmp_path, capsys, monkeypatch):
+    case = Case(2, 3, 6, 714, {RESIDENT: trainer(0.002, 8.0, 0), REUPLOADING: trainer(3.5, 20.0, 1_234_567)})
+    asked = []
+    monkeypatch.setattr(residency, "measure", lambda *given: asked.append(given[2]) or [case])
+    words = ["bench", "residency", "--data-dir", str(market_file), "--rounds", "9", "--json"]
+    assert cli.main([*words, str(tmp_path / "f.json")]) == 0
+    shown = capsys.readouterr().out
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    for row in (
+        "6 member(s), 2 window(s) x 3 seed(s), 714 bars of validation",
+        "init, ms 0.002 3.500",
+        "collect, learn, evaluate as one program, ms 8.00 16.50",
+        "total, p10 to p90, ms 7.00 to 10.00 19.00 to 22.00",
+        "uploaded, bytes 0 1,234,567",
+        "waits for the device 2 2",
+        "collect, ms 11.25 11.25",
+        "evaluate, ms 33.75 33.75",
+        "total, ms 67.50 71.00",
+        "The epoch that sends its market takes 2.50 times as long as the resident one.",
+    ):
+        assert row in rows, row
+    record = json.loads((tmp_path / "f.json").read_text())
+    assert (asked, record["rounds"], record["cases"][0]["ratio"]) == ([9], 9, 2.5)
+    assert record["cases"][0]["trainers"]["reuploading"]["fused"]["init"] == 3.5
+    assert cli.main(words) == 0
+    assert json.loads(capsys.readouterr().out) == record
 
 
 @pytest.mark.slow
@@ -57,6 +96,7 @@ def test_the_table_and_the_file_say_the_same(market_file, tmp_path, capsys, monk
         (("residency", "--rounds", "x"), "--rounds is 'x'; it must be a whole number"),
         (("residency", "--data-dir", "nowhere"), "nowhere"),
         (("residency", "--json", "nowhere/f.json"), "there is no folder nowhere"),
+        (("residency", "--json", "/"), "--json /: this is a folder"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_a_sentence(words, text, capsys):

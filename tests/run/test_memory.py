@@ -43,6 +43,7 @@ def test_the_remedy_that_is_named_is_enough_and_one_seed_more_is_not(tmp_path, m
         ({"replay_capacity": 2**31 - 1}, {}, "replay 16.0 GiB", "a smaller --replay-capacity"),
         ({}, {"hidden": (2**31 - 1, 2**31 - 1)}, "weights and optimiser", "a smaller --hidden"),
         ({}, {"batch_size": 2**31 - 1}, "scratch of learning", "a smaller --batch-size"),
+        ({}, {"updates_per_step": 2**31 - 1}, "scratch of learning", "--updates-per-step"),
         ({"seeds": 500_000}, {}, "replay", "fewer --seeds or windows"),
     ],
 )

@@ -16,6 +16,7 @@ from tidewalk.data.load import DataConfig
 from tidewalk.market.device import MarketData
 from tidewalk.run import loop
 from tidewalk.run import markets as reading
+from tidewalk.run.engine import Engine
 from tidewalk.stats import metrics
 from tidewalk.store import checkpoint, layout, quality, results
 from tidewalk.store.summary import read_summary
@@ -161,9 +162,9 @@ def test_data_quality_is_in_the_folder_the_manifest_and_the_report(finished):
         assert words in text
 
 
-def _stopped(one_epoch):
+def _stopped(run_epoch):
     def run(*args):
-        state = one_epoch(*args)
+        state = run_epoch(*args)
         os.kill(os.getpid(), signal.SIGTERM)
         return state
 
@@ -173,7 +174,7 @@ def _stopped(one_epoch):
 @pytest.mark.slow
 def test_a_resumed_study_of_two_symbols_equals_one_that_never_stopped(finished, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_one_epoch", _stopped(loop._one_epoch))
+        patch.setattr(Engine, "run_epoch", _stopped(Engine.run_epoch))
         with pytest.raises(Interrupted):
             loop.train(config_of(tmp_path / "both", "ES.FUT", "NQ.FUT", seeds=2))
     assert json.loads((tmp_path / "both" / "summary.json").read_text())["per_symbol"] == []

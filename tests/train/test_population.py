@@ -12,7 +12,6 @@ from tidewalk.agents.dqn import DQNConfig
 from tidewalk.core import trees
 from tidewalk.core.errors import ConfigError
 from tidewalk.trading.costs import CostTicks
-from tidewalk.train import batches
 from tidewalk.train import epoch as phases
 from tidewalk.train.population import make_members, refuse_crowds
 from worlds import fresh, make_world
@@ -40,19 +39,15 @@ def of_member(seeds, window, seed):
     return jax.tree.map(np.asarray, (own, state.replay[:, index]))
 
 
-@pytest.mark.parametrize("seeds", [32, pytest.param(2048, marks=pytest.mark.slow)])
+# among four, in every run: `test_epoch.py`
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [32, 2048])
 @pytest.mark.parametrize(("window", "seed"), [(0, 0), (1, 0)])
 def test_a_member_is_the_same_alone_and_among_thousands(seeds, window, seed):
     (few, few_rows), (many, many_rows) = of_member(2, window, seed), of_member(seeds, window, seed)
     np.testing.assert_array_equal(few_rows, many_rows, err_msg="the same bars, positions and actions")
     for ours, theirs in zip(jax.tree.leaves(few), jax.tree.leaves(many), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-6)
-
-
-def test_members_of_a_window_differ_from_one_another():
-    (one, one_rows), (other, other_rows) = of_member(2, 0, 0), of_member(2, 0, 1)
-    assert (one_rows != other_rows).any()
-    assert any((a != b).any() for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
 
 
 def test_costs_are_of_the_window_and_keys_of_window_and_seed():
@@ -73,13 +68,3 @@ def test_a_population_has_a_most():
         ConfigError, match=r"4 window\(s\) x --seeds 4194305 are 16777220 members; .* Use --seeds 4194304"
     ):
         refuse_crowds(4, 2**22 + 1)
-
-
-@pytest.mark.parametrize("lengths", [(1000, 30_000), (29_000, 30_000, 31_000), tuple(range(100, 4000, 130))])
-def test_windows_of_unequal_length_are_padded_by_no_more_than_is_stated(lengths):
-    by_member = tuple(np.repeat(lengths, 4).tolist())
-    found = batches.buckets(by_member, len(by_member), max(lengths))
-    padded = sum(bucket.bars * (bucket.stop - bucket.first) for bucket in found)
-    assert (padded - sum(by_member)) / padded <= batches.MOST_PADDING or len(found) == batches.MOST_BUCKETS
-    assert [bucket.first for bucket in found[1:]] == [bucket.stop for bucket in found[:-1]]
-    assert (found[0].first, found[-1].stop) == (0, len(by_member))

@@ -87,6 +87,8 @@ def _without_file(args: list[str]) -> tuple[list[str], Path | None]:
             continue
         if not Path(value).parent.is_dir():
             raise ConfigError(f"--json {value}: there is no folder {Path(value).parent} to write it to.")
+        if Path(value).is_dir():
+            raise ConfigError(f"--json {value}: this is a folder; name a file in it.")
         return args[:index] + args[index + 2 :], Path(value)
     return args, None
 

@@ -33,7 +33,7 @@ _REMEDIES = {
     "best": "a smaller --hidden",
     "lanes": "fewer --lanes",
     "replay": "a smaller --replay-capacity",
-    "learning": "a smaller --batch-size",
+    "learning": "a smaller --batch-size, --updates-per-step, --lanes or --max-steps-per-epoch",
     "evaluation": "a smaller --hidden",
 }
 
