@@ -35,7 +35,8 @@ COLUMNS = (
     Column("wall_s", "wall, s", "{:,.1f}"),
     Column("whole_s", "whole job, s", "{:,.1f}"),
     Column("how", "how"),
-    Column("times_tidewalk", "times tidewalk, warm", "{:,.1f}"),
+    Column("times_cold", "times tidewalk, cold", "{:,.1f}"),
+    Column("times_warm", "times tidewalk, warm", "{:,.1f}"),
     Column("median_test_usd", "median member's test net, USD", "{:+,.0f}"),
 )
 _LEARNED = 0.8
@@ -89,12 +90,12 @@ def main() -> int:
         folder = Path(name)
         made(folder / "market", sizes)
         write_job(folder / "job.npz", folder / "market", sizes)
-        warm_s = by_tidewalk(report, options, folder, sizes)
+        own_s = by_tidewalk(report, options, folder, sizes)
         if is_there(report, options):
             has_learned = both_learn(report, options, folder)
             for processes, validation in forms(options):
                 with common.attempt(report, f"SB3, {processes} process(es), {validation}"):
-                    by_sb3(report, options, folder, sizes, (processes, validation), warm_s if has_learned else None)
+                    by_sb3(report, options, folder, sizes, (processes, validation), own_s if has_learned else {})
     return common.close(report, COLUMNS)
 
 
@@ -130,8 +131,8 @@ def write_job(path: Path, data_dir: Path, sizes: Sizes) -> None:
     )
 
 
-def by_tidewalk(report: Report, options: argparse.Namespace, folder: Path, sizes: Sizes) -> float:
-    """A row without and one with caches; seconds of the warm run."""
+def by_tidewalk(report: Report, options: argparse.Namespace, folder: Path, sizes: Sizes) -> dict[str, float]:
+    """A row without and one with caches; seconds of both."""
     seconds: dict[str, list[float]] = {"cold": [], "warm": []}
     for number in range(1 + (1 if options.quick else options.runs)):
         seconds["warm" if number else "cold"].append(train(options, folder, sizes, f"run-{number}"))
@@ -150,7 +151,7 @@ def by_tidewalk(report: Report, options: argparse.Namespace, folder: Path, sizes
             median_test_usd=tidewalk_test_usd(folder / "run-0"),
             samples_s=found,
         )
-    return statistics.median(seconds["warm"])
+    return {name: statistics.median(found) for name, found in seconds.items()}
 
 
 def train(options: argparse.Namespace, folder: Path, sizes: Sizes, name: str, data: str = "market") -> float:
@@ -190,7 +191,7 @@ def by_sb3(
     folder: Path,
     sizes: Sizes,
     form: tuple[int, str],
-    warm_s: float | None,
+    own_s: dict[str, float],
 ) -> None:
     """A row of SB3: some members timed, and the whole job reckoned from them unless all were."""
     processes, validation = form
@@ -211,7 +212,7 @@ def by_sb3(
         wall_s=wall_s,
         whole_s=whole_s,
         how="measured" if timed == count else f"reckoned from {timed} of {count} members",
-        times_tidewalk=None if warm_s is None else whole_s / warm_s,
+        **{f"times_{name}": whole_s / seconds for name, seconds in own_s.items()},
         median_test_usd=statistics.median(member["test_net_usd"] for member in found),
     )
 
@@ -235,8 +236,8 @@ def run_sb3(
     for number in range(processes):
         out = folder / f"sb3-{number}.json"
         command = [options.sb3_python, script, folder / job, "--validation", validation, "--out", out]
-        command += ["--members", ",".join(map(str, members[number::processes])), "--device", options.sb3_device]
-        command += ["--threads", "1"] if processes > 1 else []
+        command += ["--members", ",".join(map(str, members[number::processes]))]
+        command += ["--device", options.sb3_device, "--threads", 1]  # faster for one small network than all cores
         started.append((subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL), out))
     for process, _ in started:
         if process.wait() != 0:

@@ -189,10 +189,11 @@ def compiled(study: Study, function: Callable[..., Any], *extra: Any, outs: Any 
 def compiled_epoch(study: Study) -> tuple[Any, float]:
     """The whole epoch as the engine has it: its metrics packed, and left where the host reads them."""
     home = mesh.host_memory(None)
-    return compiled(study, _epoch, outs=home and (None, home))
+    return compiled(study, packed_epoch, outs=home and (None, home))
 
 
-def _epoch(program: Program, market: Market, windows: Windows, members: Members, state: TrainState) -> Any:
+def packed_epoch(program: Program, market: Market, windows: Windows, members: Members, state: TrainState) -> Any:
+    """The epoch as the engine has it -> (state, its metrics as one array)."""
     state, metrics = phases.fused_epoch(program, market, windows, members, state)
     return state, pack(metrics, members.window.shape[0])
 

@@ -102,8 +102,9 @@ def on_one_device(program: Program, fixed: Fixed) -> tuple[Fixed, TrainState, Ca
     fixed = jax.device_put(fixed)
     start = jax.jit(functools.partial(initial_state, program))(*fixed[1:])
     state = jax.jit(functools.partial(phases.prefill, program))(*fixed, start)
-    lowered = jax.jit(functools.partial(phases.fused_epoch, program), donate_argnums=3).lower(*fixed, state)
-    return fixed, state, lowered.compile(compiler_options=world.compiler_options())
+    home = mesh.host_memory(None)
+    job = jax.jit(functools.partial(world.packed_epoch, program), donate_argnums=3, out_shardings=home and (None, home))
+    return fixed, state, job.lower(*fixed, state).compile(compiler_options=world.compiler_options())
 
 
 def on_devices(devices: Mesh, program: Program, fixed: Fixed) -> tuple[Fixed, TrainState, Callable[..., Any]]:
@@ -117,7 +118,7 @@ def on_devices(devices: Mesh, program: Program, fixed: Fixed) -> tuple[Fixed, Tr
 
 
 class Tidewalk:
-    """The fused epoch as the engine compiles it, over all host devices that jax is given.
+    """The fused epoch as the engine compiles and reads it, over all host devices that jax is given.
 
     Modes: `scan` (compiled by XLA, on every backend), `kernel` (the vector steps as one GPU kernel). Each epoch ends
     with a validation, as it always does; it is of a few bars here, because no peer has one.
@@ -130,7 +131,7 @@ class Tidewalk:
         program = program_of(workload, "kernel" if setting.mode == "kernel" else "xla")
         if program.learner == "kernel":
             refuse_without_kernel(program, setting.precision)
-        self._workload, self._checked = workload, checked(setting.members)
+        self._workload, self._checked, self._transfers = workload, checked(setting.members), mesh.Transfers()
         self._prefill, self._q_values = workload.prefill_steps, program.agent.q_values
         side = CostTicks(np.full((), table.side_ticks, np.float32))
         members = make_members(1, setting.members, setting.seed, side, dqn.hyper(config_of(workload), 1))
@@ -141,7 +142,8 @@ class Tidewalk:
 
     def advance(self, updates: int) -> None:
         for _ in range(updates // self._workload.updates_per_epoch):
-            self._state, self._metrics = self._epoch(*self._fixed, self._state)
+            self._state, metrics = self._epoch(*self._fixed, self._state)
+            mesh.fetch(metrics, self._transfers)
         jax.block_until_ready(self._state)
 
     def counts(self) -> tuple[int, int]:

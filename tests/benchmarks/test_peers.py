@@ -180,6 +180,7 @@ def trained():
         return found
 
 
+@pytest.mark.slow
 def test_tidewalk_counts_its_own_steps_and_updates(trained):
     with jax.numpy_dtype_promotion("standard"):
         before = trained.counts()
@@ -188,6 +189,7 @@ def test_tidewalk_counts_its_own_steps_and_updates(trained):
         assert np.subtract(trained.counts(), before).tolist() == [10, 10]
 
 
+@pytest.mark.slow
 def test_tidewalk_shows_the_values_of_its_members(trained):
     observations = workload.held_out_observations(SMALL)[:6]
     values = trained.q_values(observations)
