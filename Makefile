@@ -42,7 +42,7 @@ format: $(VENV)/.installed ## sort imports and format
 	@$(BIN)/ruff check --select I --fix
 	@$(BIN)/ruff format
 
-bench: $(VENV)/.installed ## measure everything on this machine, in ten minutes (BENCH_ARGS="--device gpu", "--only epoch,cpu")
+bench: $(VENV)/.installed ## measure this machine, stopping before ten minutes (BENCH_ARGS="--device gpu", "--only epoch,cpu")
 	@$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
 # torch is several GB where the registry gives a build for CUDA: TORCH names another version, or an index of CPU builds.

@@ -1,7 +1,7 @@
 """All questions of this folder in turn, each in a process of its own; figures, logs and a summary in one folder.
 
-On two cores without a GPU the whole takes less than ten minutes. What is not reached by then is left out and named; so
-is what cannot run here, with the reason. `--device gpu` asks the questions of an accelerator in sizes for one.
+It stops itself before ten minutes (--minutes). What is not reached by then is left out and named; so is what cannot run
+here, with the reason. `--device gpu` asks the questions of an accelerator in sizes for one.
 
     python benchmarks/run.py [--device gpu] [--only epoch,population] [--out DIR] [--minutes 9.7] [--quick]
 """

@@ -3,7 +3,7 @@
 Configurations that differ in leaf hyper-parameters alone (learning rate, discount, costs, seed ...) are one population
 with one compiled program; what is static (layer sizes, batch size, n-step ...) makes another group. The market is
 uploaded once for all of them. Groups run one after another, or take turns epoch by epoch; either way the members of a
-configuration get what they would get alone.
+configuration get what they would get alone: to the byte as a group, to float rounding in a merged population.
 """
 
 import dataclasses
