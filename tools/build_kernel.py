@@ -1,4 +1,4 @@
-"""Compile the learner's kernel to the PTX files that the package ships: `python tools/build_kernel.py [name ...]`.
+"""Compile the kernels to the PTX files that the package ships: `python tools/build_kernel.py [name ...]`.
 
 Needs nvcc of CUDA 12.4 or newer; users need none. Each file's first line says which sources it was built from.
 """
@@ -12,32 +12,39 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tidewalk.train.kernel.plan import PLANS, Plan
+from tidewalk.train.kernel.plan import ALL_PLANS, AnyPlan
 
 KERNEL = Path(__file__).parents[1] / "src" / "tidewalk" / "train" / "kernel"
 ARCHITECTURE = "compute_80"
 
 
-def sources_hash() -> str:
-    """SHA-256 of all sources of the kernel, names included; comments and white space do not count."""
+def sources_of(name: str) -> set[Path]:
+    """A source of the kernels and all that it includes, and that these include."""
+    path = KERNEL / name
+    included = re.findall(r'^#include "([^"]+)"', path.read_text(), flags=re.MULTILINE)
+    here = [other for other in included if (KERNEL / other).exists()]
+    return {path}.union(*(sources_of(other) for other in here))
+
+
+def sources_hash(plan: AnyPlan) -> str:
+    """SHA-256 of all sources of a kernel, names included; comments and white space do not count."""
     digest = hashlib.sha256()
-    for path in sorted(KERNEL.glob("*.cu*")):
+    for path in sorted(sources_of(f"{plan.source}.cu")):
         code = "".join(re.sub(r"//[^\n]*", "", path.read_text()).split())
         digest.update(f"{path.name}\0{code}\0".encode())
     return digest.hexdigest()
 
 
-def build(plan: Plan, nvcc: str) -> str:
+def build(plan: AnyPlan, nvcc: str) -> str:
     """PTX text of one kernel, without what changes from one installation of nvcc to another."""
-    sizes = {"D": plan.observed, "H": plan.hidden, "ROWS": plan.rows, "PRODUCTS": plan.products, "NAME": plan.name}
-    defines = [f"-DTIDEWALK_{name}={value}" for name, value in sizes.items()]
+    defines = [f"-DTIDEWALK_{name}={value}" for name, value in {**plan.defines, "NAME": plan.name}.items()]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernel.ptx"
         command = [nvcc, "-std=c++17", "-O3", "-ptx", f"-arch={ARCHITECTURE}", *defines, "-o", str(out)]
-        subprocess.run([*command, str(KERNEL / "learn.cu")], check=True)
+        subprocess.run([*command, str(KERNEL / f"{plan.source}.cu")], check=True)
         lines = out.read_text().splitlines()
     kept = [line.strip() for line in lines if line.strip() and not line.startswith("//")]
-    return "\n".join([f"// tidewalk sources {sources_hash()}", *kept]) + "\n"
+    return "\n".join([f"// tidewalk sources {sources_hash(plan)}", *kept]) + "\n"
 
 
 def main(names: list[str]) -> int:
@@ -48,7 +55,7 @@ def main(names: list[str]) -> int:
         return 1
     folder = KERNEL / "ptx"
     folder.mkdir(exist_ok=True)
-    for plan in PLANS:
+    for plan in ALL_PLANS:
         if names and plan.name not in names:
             continue
         text = build(plan, nvcc)

@@ -2,13 +2,14 @@
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidewalk.train import batches
-from tidewalk.train.batches import Batch, Bucket, batch, buckets, over_members, padding
+from tidewalk.train.batches import Batch, Bucket, batch, buckets, group_size, over_groups, over_members, padding
 
 LENGTHS = st.lists(st.integers(1, 40_000), min_size=1, max_size=60)
 
@@ -73,8 +74,6 @@ def test_one_member_has_its_whole_range_at_once_on_an_accelerator():
 
 @pytest.mark.parametrize("size", [1, 3, 4, 7, 9])
 def test_members_come_back_in_their_order_whatever_the_buckets_and_batches(size):
-    import jax.numpy as jnp
-
     lengths = jnp.array([5, 9, 9, 2, 7, 1, 9], jnp.int32)
     rows = {"number": jnp.arange(7), "length": lengths}
     plan = buckets(lengths.tolist(), 7, 9)
@@ -93,3 +92,19 @@ def test_members_come_back_in_their_order_whatever_the_buckets_and_batches(size)
     assert is_whole.all()
     short = [Bucket(part.first, part.stop, part.bars - (part.first == 0)) for part in plan]
     assert over_members(one, rows, lengths, short, batch_of)[1].tolist() == (np.asarray(lengths) < 9).tolist()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 9])
+def test_groups_change_no_result_and_no_order(size):
+    rows = jnp.arange(7, dtype=jnp.int32)
+    found = over_groups(lambda some: {"twice": 2 * some, "pairs": jnp.stack([some, some], axis=1)}, rows, 7, size)
+    assert found["twice"].tolist() == [2 * number for number in range(7)]
+    assert found["pairs"].shape == (7, 2)
+
+
+def test_a_group_is_as_many_as_the_scratch_memory_holds():
+    assert group_size(1024, 30_000, 8) == 1024
+    size = group_size(4096, 30_000, 8)
+    assert size == 2048
+    assert size * 30_000 * 8 <= batches.SCRATCH_BYTES
+    assert group_size(3, 2**31, 8) == 1

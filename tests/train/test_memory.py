@@ -132,3 +132,15 @@ def test_the_kernel_takes_its_own_scratch_and_words_that_are_bounded():
     own = 3 * (32 // 8 + 128 // 8 + 2) * 256 * 4 * 4  # of one member: three networks in the order of its threads
     assert few == 64 * (own + 2 * 500 * 4 * (3 * 64 + 64))
     assert 4096 * own < many <= 4096 * own + 2 * 64 * 2**20
+
+
+def test_kernels_evaluate_whole_ranges_with_a_few_bytes_for_each_bar():
+    sizes = {"learner": "kernel", "compose": "associative", "val_bars": 30_000, "val_lengths": ()}
+    program = dataclasses.replace(lab().program, **sizes)
+    one, many, most = (memory.predict(*asked(lab(), program), members).evaluation for members in (1, 1024, 4096))
+    assert one == 8 * 30_000
+    assert many == 1024 * one, "all at once"
+    assert 2**28 < most < 1.2 * 2**29, "bounded, whatever M; weights of a group are copied"
+    by_session = dataclasses.replace(program, select="sharpe")
+    assert memory.predict(*asked(lab(), by_session), 1).evaluation > one
+    assert memory.predict(*asked(lab(), program), 0).evaluation == 0

@@ -162,9 +162,13 @@ def trade(engine: Stage, best: Best) -> tuple[Any, Any]:
     from tidewalk.train.evaluate import trade_ensembles, trade_members
 
     study, fixed = engine.study, engine.resident.fixed
+    program = study.program
+    if isinstance(engine, Engine) and engine.mesh is not None:
+        # here the compiler itself spreads the members over the devices, which it cannot do with a kernel
+        program = dataclasses.replace(program, learner="xla")
     with jax.default_matmul_precision(PRECISIONS[study.config.output.precision]):
-        members = jax.jit(functools.partial(trade_members, study.program))
-        ensembles = jax.jit(functools.partial(trade_ensembles, study.program, seeds=study.config.train.seeds))
+        members = jax.jit(functools.partial(trade_members, program))
+        ensembles = jax.jit(functools.partial(trade_ensembles, program, seeds=study.config.train.seeds))
         return mesh_ops.fetch((members(*fixed, best), ensembles(*fixed, best)), engine.transfers)
 
 

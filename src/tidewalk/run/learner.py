@@ -6,7 +6,7 @@ import jax
 
 from tidewalk.core.errors import ConfigError
 from tidewalk.run.study import Study
-from tidewalk.train.kernel.plan import plan_for, unfit, unsupported
+from tidewalk.train.kernel.plan import map_plan_for, plan_for, unfit, unsupported
 
 
 def with_learner(study: Study) -> tuple[Study, tuple[str, ...]]:
@@ -33,4 +33,7 @@ def with_learner(study: Study) -> tuple[Study, tuple[str, ...]]:
 def _against_kernel(study: Study) -> str | None:
     precision = study.config.output.precision
     reason = unsupported(study.program, precision, has_limits=study.limits is not None)
-    return reason or unfit(jax.local_devices()[0], plan_for(study.program, precision))
+    if reason is not None:
+        return reason
+    plans = plan_for(study.program, precision), map_plan_for(study.program, precision)
+    return unfit(jax.local_devices()[0], max(plans, key=lambda plan: plan.shared_bytes))

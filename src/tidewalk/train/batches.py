@@ -63,6 +63,11 @@ def batch(compose: str, members: int, bars: int, bar_bytes: int) -> Batch:
     return Batch(_even(members, max(1, most // chunk)), chunk)
 
 
+def group_size(members: int, bars: int, bar_bytes: int) -> int:
+    """Members that are evaluated at a time, each over the whole of its range, where little is held of a bar."""
+    return _even(members, max(1, SCRATCH_BYTES // (bars * bar_bytes)))
+
+
 def _even(total: int, most: int) -> int:
     """Size of the parts when `total` is cut into as few equal parts of at most `most` as will do."""
     return -(-total // -(-total // most))
@@ -164,7 +169,20 @@ def _in_batches(
     order = jnp.arange(count, dtype=jnp.int32) if order is None else order
     if size.members == 1:
         return lax.map(lambda member: of_one(taken(member)), order)
-    groups = -(-count // size.members)
-    filled = order[jnp.arange(groups * size.members, dtype=jnp.int32) % count]
-    found = lax.map(lambda group: jax.vmap(of_one)(taken(group)), filled.reshape(groups, size.members))
+    return _in_groups(lambda group: jax.vmap(of_one)(taken(group)), order, size.members)
+
+
+def over_groups(many: Callable[[Any], Any], rows: PyTree, members: int, size: int) -> Any:
+    """`many` for all members, `size` at a time: leaves `[N, ...]` of some of them -> leaves `[N, ...]`."""
+    if size >= members:
+        return many(rows)
+    order = jnp.arange(members, dtype=jnp.int32)
+    return _in_groups(lambda group: many(jax.tree.map(lambda leaf: leaf[group], rows)), order, size)
+
+
+def _in_groups(many: Callable[[Array], Any], order: Int32[Array, "N"], size: int) -> Any:
+    count = order.shape[0]
+    groups = -(-count // size)
+    filled = order[jnp.arange(groups * size, dtype=jnp.int32) % count]
+    found = lax.map(many, filled.reshape(groups, size))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], found)

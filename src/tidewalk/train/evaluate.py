@@ -15,8 +15,9 @@ from tidewalk.trading import env as env_ops
 from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import Step, Tally
 from tidewalk.trading.limits import Limits
-from tidewalk.train.batches import Batch, batch, buckets, over_members
-from tidewalk.train.passes import Extent, step_at
+from tidewalk.train.batches import Batch, batch, buckets, group_size, over_groups, over_members
+from tidewalk.train.kernel import greedy
+from tidewalk.train.passes import Extent, Rollout, step_at
 from tidewalk.train.population import Best, Members, Program, window_of
 from tidewalk.train.rollout import (
     QTable,
@@ -50,6 +51,8 @@ class Score:
 def validate_all(program: Program, market: Market, windows: Windows, members: Members, params: PyTree) -> Score:
     """Greedy passes of all members over the validation months of their windows, in buckets of similar length.
 
+    Kernels that learn also evaluate; they need no buckets.
+
     Args:
         program: static settings.
         market: the resident market.
@@ -62,13 +65,17 @@ def validate_all(program: Program, market: Market, windows: Windows, members: Me
         spread are NaN, so that it is never chosen.
     """
     lengths = _lengths(windows.val[members.window])
-    plan = buckets(program.val_lengths, lengths.shape[0], program.val_bars)
+    if program.learner == "kernel":
+        found = _validate_by_kernel(program, market, windows, members, params)
+        is_whole = lengths <= program.val_bars
+    else:
+        plan = buckets(program.val_lengths, lengths.shape[0], program.val_bars)
 
-    def one(row: tuple[Members, PyTree], bars: int, chunk: int) -> Score:
-        extent = Extent(program.compose, bars, program.select == "sharpe", chunk, stretches_in_val(program))
-        return _validate(program, market, windows, row, extent)
+        def one(row: tuple[Members, PyTree], bars: int, chunk: int) -> Score:
+            extent = Extent(program.compose, bars, program.select == "sharpe", chunk, stretches_in_val(program))
+            return _validate(program, market, windows, row, extent)
 
-    found, is_whole = over_members(one, (members, params), lengths, plan, _batches(program, params))
+        found, is_whole = over_members(one, (members, params), lengths, plan, _batches(program, params))
     whole = functools.partial(jnp.where, is_whole)
     return Score(whole(found.score, jnp.nan), whole(found.spread, jnp.nan), found.tally)
 
@@ -79,7 +86,26 @@ def _validate(program: Program, market: Market, windows: Windows, row: tuple[Mem
     window = window_of(windows, member.window)
     table = member_table(program.agent, program.env, params)
     result = rollout(program, market, window, window.val, table, limits=member.limits, extent=extent)
-    if extent.with_path:
+    return _scored(program, market, window, member, result)
+
+
+def _validate_by_kernel(program: Program, market: Market, windows: Windows, members: Members, params: PyTree) -> Score:
+    with_path = program.select == "sharpe"
+    scored = jax.vmap(functools.partial(_scored, program, market))
+
+    def many(rows: tuple[Members, PyTree]) -> Score:
+        own, bars = (rows[0].window, rows[1]), program.val_bars
+        result = greedy.greedy(program, market, windows, windows.val, own, bars=bars, with_path=with_path)
+        return scored(jax.tree.map(lambda leaf: leaf[own[0]], windows), rows[0], result)
+
+    count = members.window.shape[0]
+    size = group_size(count, program.val_bars, greedy.bar_bytes(with_path=with_path))
+    return over_groups(many, (members, params), count, size)
+
+
+def _scored(program: Program, market: Market, window: Windows, member: Members, result: Rollout) -> Score:
+    """What a pass over the validation months of a window is worth to a member."""
+    if program.select == "sharpe":
         score = _session_sharpe(program, market, window, member, result.positions)
     else:
         score = env_ops.reward(result.tally, member.cost, window.reward_scale)
@@ -93,17 +119,34 @@ def trade_members(
 
     A member without a best epoch has nothing but its first, random weights: it stays flat.
     """
+    trade = _trade_by_kernel if program.learner == "kernel" else _trade_by_bucket
+    path = trade(program, market, windows, members, best.params)
+    return jnp.where((best.epoch > 0)[:, None], path, jnp.int8(program.env.flat))
 
-    def one(row: tuple[Members, PyTree, Array], bars: int, chunk: int) -> Array:
-        member, params, epoch = row
+
+def _trade_by_bucket(
+    program: Program, market: Market, windows: Windows, members: Members, params: PyTree
+) -> Int8[Array, "M H"]:
+    def one(row: tuple[Members, PyTree], bars: int, chunk: int) -> Array:
+        member, params = row
         table = member_table(program.agent, program.env, params)
-        path = _traded(program, market, window_of(windows, member.window), table, member.limits, (bars, chunk))
-        return jnp.where(epoch > 0, path, jnp.int8(program.env.flat))
+        return _traded(program, market, window_of(windows, member.window), table, member.limits, (bars, chunk))
 
     lengths = _lengths(windows.test[members.window])
     plan = buckets(program.test_lengths, lengths.shape[0], program.test_bars, most_padding=_TEST_PADDING)
-    rows = members, best.params, best.epoch
-    return over_members(one, rows, lengths, plan, _batches(program, best.params))[0]
+    return over_members(one, (members, params), lengths, plan, _batches(program, params))[0]
+
+
+def _trade_by_kernel(
+    program: Program, market: Market, windows: Windows, members: Members, params: PyTree
+) -> Int8[Array, "M H"]:
+    def many(rows: tuple[Members, PyTree]) -> Array:
+        own, bars = (rows[0].window, rows[1]), program.test_bars
+        return greedy.greedy(program, market, windows, windows.test, own, bars=bars, with_path=True).positions
+
+    count = members.window.shape[0]
+    size = group_size(count, program.test_bars, greedy.bar_bytes(with_path=True))
+    return over_groups(many, (members, params), count, size)
 
 
 def trade_ensembles(

@@ -16,7 +16,8 @@ from tidewalk.agents import replay as replay_ops
 from tidewalk.core.arrays import PyTree
 from tidewalk.core.trees import nbytes
 from tidewalk.market.windows import Windows
-from tidewalk.train.batches import batch, buckets
+from tidewalk.train.batches import batch, buckets, group_size
+from tidewalk.train.kernel import greedy
 from tidewalk.train.population import Program, TrainState, initial_state, make_members
 from tidewalk.train.rollout import bar_bytes
 
@@ -148,11 +149,20 @@ def _kernel(program: Program, members: int) -> int:
     return _WORD * members * (2 * program.step_words * chunk_steps(program, members) + own)
 
 
+def _kernel_evaluation(program: Program, params: PyTree, members: int) -> int:
+    """Scratch of the validation by kernels: maps and squares, weights of members that are evaluated in groups."""
+    each = greedy.bar_bytes(with_path=program.select == "sharpe")
+    size = group_size(members, program.val_bars, each)
+    return size * (program.val_bars * each + (size < members) * nbytes(params))
+
+
 def _evaluation(program: Program, state: TrainState, members: int) -> int:
     """Scratch of the largest batch of the validation: activations, and the weights of its members where they move."""
     if not members:
         return 0
     params = program.agent.params(state.agent)
+    if program.learner == "kernel":
+        return _kernel_evaluation(program, params, members)
     most = 0
     plan = buckets(program.val_lengths, members, program.val_bars)
     for bucket in plan:

@@ -96,6 +96,7 @@ struct Fiber {
   Context context;
   std::unique_ptr<char[]> stack;
   bool is_done = false, is_at_block_barrier = false;
+  std::vector<std::pair<float*, float>> copies;
 };
 
 // What the lanes of a warp show one another; two sets, so that one may be written while the other is read.
@@ -108,7 +109,7 @@ struct Exchange {
 };
 
 struct Block {
-  int id = 0, current = 0;
+  int id = 0, part = 0, parts = 1, current = 0;
   bool is_falling = false;
   std::vector<Fiber> fibers;
   std::vector<Exchange> warps;
@@ -158,11 +159,13 @@ inline bool run_warp(int warp) {
   return is_waiting;
 }
 
-// Runs `body` once for every thread of block `id`.
-inline void run_block(int id, int threads, bool is_falling, std::function<void()> body) {
+// Runs `body` once for every thread of block `id`, which is number `part` of `parts` along the second axis of the grid.
+inline void run_block(int id, int threads, bool is_falling, std::function<void()> body, int part = 0, int parts = 1) {
   constexpr size_t STACK = 256 * 1024;
   Block here;
   here.id = id;
+  here.part = part;
+  here.parts = parts;
   here.is_falling = is_falling;
   here.body = std::move(body);
   here.fibers.resize(threads);
@@ -191,12 +194,24 @@ namespace tidewalk {
 
 inline int thread_id() { return emulator::block->current; }
 inline int block_id() { return emulator::block->id; }
+inline int part_id() { return emulator::block->part; }
+inline int part_count() { return emulator::block->parts; }
 inline void block_sync() {
   emulator::block->fibers[emulator::block->current].is_at_block_barrier = true;
   emulator::yield();
 }
 inline void warp_sync() { emulator::meet(); }
 inline void soon(const void*) {}
+
+// Held back until they must be there, as late as a card may be; what is read too early is found out.
+inline void copy_beside(float* to, const float* from) {
+  emulator::block->fibers[emulator::block->current].copies.emplace_back(to, *from);
+}
+inline void copies_done() {
+  auto& copies = emulator::block->fibers[emulator::block->current].copies;
+  for (auto& [to, value] : copies) *to = value;
+  copies.clear();
+}
 inline unsigned bits_of(float value) {
   unsigned bits;
   std::memcpy(&bits, &value, 4);
@@ -230,6 +245,7 @@ inline float2 floats_of(unsigned pair) {
 }
 
 inline void load(unsigned (&out)[4], const unsigned* row, bool is_transposed) {
+  if (reinterpret_cast<uintptr_t>(row) % 16) std::abort();  // a card demands it
   emulator::Exchange& warp = emulator::exchange();
   int lane = thread_id() % emulator::LANES, set = emulator::set_in_use();
   warp.row[set][lane] = row;

@@ -1,8 +1,10 @@
 """The kernel on a card: the XLA form's results, the same bits twice, and nothing copied. Run with `pytest -m gpu`."""
 
+import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,8 +12,10 @@ from support import planted_market
 from tidewalk.agents.dqn import DQNConfig
 from tidewalk.core import trees
 from tidewalk.train import epoch as phases
+from tidewalk.train.evaluate import trade_members, validate_all
 from tidewalk.train.kernel import call
 from tidewalk.train.kernel.plan import plan_for, unfit
+from tidewalk.train.population import Best
 from worlds import fresh, make_world
 
 pytestmark = pytest.mark.gpu
@@ -70,3 +74,28 @@ def test_a_donated_state_is_changed_in_place():
         moved, _ = steps(*world.fixed, state)
     assert moved.replay.unsafe_buffer_pointer() == place
     assert state.replay.is_deleted()
+
+
+def evaluated(world, state, learner):
+    """Scores on the validation months, and positions over the test months."""
+    program = dataclasses.replace(world.program, learner=learner, compose="associative")
+    params, none = state.agent.params, jnp.zeros(3)
+    best = Best(params=params, score=none, epoch=jnp.ones(3, jnp.int32), spread=none, tally=state.best.tally)
+    with jax.default_matmul_precision("float32"):
+        score = jax.jit(functools.partial(validate_all, program))(*world.fixed, params)
+        path = jax.jit(functools.partial(trade_members, program))(*world.fixed, best)
+    return jax.tree.map(np.asarray, (score, path))
+
+
+@pytest.mark.parametrize("hidden", [(128, 128), (64, 48), (100, 20)])
+def test_greedy_passes_by_kernels_are_those_of_the_xla_form(hidden):
+    """Of networks that have learned for an epoch; the same bits twice."""
+    world, state = world_of(hidden), runs(hidden)[0][0]
+    (score, path), (again, _) = evaluated(world, state, "kernel"), evaluated(world, state, "kernel")
+    expected, expected_path = evaluated(world, state, "xla")
+    np.testing.assert_array_equal(path, expected_path)
+    np.testing.assert_array_equal(score.score, expected.score)
+    np.testing.assert_array_equal(score.tally.sides, expected.tally.sides)
+    np.testing.assert_allclose(score.spread, expected.spread, rtol=1e-4)
+    assert score.tally.sides.max() > 0
+    assert [leaf.tobytes() for leaf in jax.tree.leaves(score)] == [leaf.tobytes() for leaf in jax.tree.leaves(again)]

@@ -19,7 +19,17 @@ from tidewalk.trading import env as env_ops
 from tidewalk.trading.costs import counts
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train.kernel import call, plan
-from tidewalk.train.kernel.plan import PLANS, Plan, plan_for, unsupported
+from tidewalk.train.kernel.plan import (
+    ALL_PLANS,
+    MAP_PLANS,
+    PLANS,
+    MapPlan,
+    Plan,
+    WalkPlan,
+    map_plan_for,
+    plan_for,
+    unsupported,
+)
 from tidewalk.train.kernel.tables import FLAG_WORDS, rule_tables
 from worlds import fresh, make_world
 
@@ -29,10 +39,10 @@ def world(**changes):
     return make_world(config=DQNConfig(hidden=(16, 24), batch_size=16), windows=1, **changes)
 
 
-@pytest.mark.parametrize("shape", PLANS, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", ALL_PLANS, ids=lambda shape: shape.name)
 def test_the_shipped_kernel_is_that_of_the_sources(shape):
     text = plan.ptx(shape)
-    assert plan.source_hash(text) == build_kernel.sources_hash(), "run `python tools/build_kernel.py`"
+    assert plan.source_hash(text) == build_kernel.sources_hash(shape), "run `python tools/build_kernel.py`"
     assert f".visible .entry {shape.name}(" in text
     assert ".target sm_80" in text
     assert "call.uni" not in text  # nothing is left to a library
@@ -42,7 +52,7 @@ def test_the_shipped_kernel_is_that_of_the_sources(shape):
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas here")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 def test_the_shipped_kernels_assemble(architecture, tmp_path):
-    for shape in (PLANS[0], PLANS[-1]):
+    for shape in (PLANS[0], PLANS[-1], MAP_PLANS[0], MAP_PLANS[-1], WalkPlan()):
         source = tmp_path / f"{shape.name}.ptx"
         source.write_text(plan.ptx(shape))
         command = ["ptxas", f"-arch={architecture}", str(source), "-o", str(tmp_path / "out")]
@@ -57,15 +67,24 @@ def test_sizes_are_those_of_the_sources(tmp_path):
         "4 * S::SHARED, 4 * 3 * S::TILES * S::THREADS, S::THREADS); }"
         for p in PLANS
     ]
+    lines += [
+        f"{{ using S = tidewalk::MapShape<{p.observed}, {p.hidden}, {p.rows}, {p.products}>; "
+        'std::printf("%d %d\\n", 4 * S::SHARED, S::THREADS); }'
+        for p in MAP_PLANS
+    ]
+    lines += ['std::printf("%d %d\\n", 4 * tidewalk::WALK_SHARED, tidewalk::WALK_THREADS);']
     source = tmp_path / "sizes.cpp"
-    source.write_text('#include <cstdio>\n#include "layout.cuh"\nint main() {' + "\n".join(lines) + "}")
+    headers = "".join(f'#include "{name}"\n' for name in ("maps.cuh", "walk.cuh"))
+    source.write_text("#include <cstdio>\n" + headers + "int main() {" + "\n".join(lines) + "}")
     folders = [f"-I{emulated.HERE}", f"-I{emulated.SOURCES}"]
     subprocess.run(
         [emulated.COMPILER, "-std=c++17", "-w", *folders, str(source), "-o", str(tmp_path / "s")], check=True
     )
     printed = subprocess.run([str(tmp_path / "s")], capture_output=True, text=True, check=True).stdout.split()
-    assert printed == [str(n) for p in PLANS for n in (p.shared_bytes, math.prod(p.scratch), p.threads)]
-    assert max(p.shared_bytes for p in PLANS) <= 227 * 1024
+    expected = [n for p in PLANS for n in (p.shared_bytes, math.prod(p.scratch), p.threads)]
+    expected += [n for p in (*MAP_PLANS, WalkPlan()) for n in (p.shared_bytes, p.threads)]
+    assert printed == [str(n) for n in expected]
+    assert max(p.shared_bytes for p in ALL_PLANS) <= 227 * 1024
 
 
 @pytest.mark.parametrize(
@@ -116,6 +135,16 @@ def test_the_smallest_kernel_that_holds_a_network_is_taken():
     assert plan_for(program, "float32") == Plan(32, 64, 3)
     wider = dataclasses.replace(program, num_features=31)
     assert plan_for(wider, "tf32") == Plan(48, 64, 1)
+    assert map_plan_for(wider, "tf32") == MapPlan(32, 64, 1) != Plan(32, 64, 1)
+    assert map_plan_for(dataclasses.replace(wider, num_features=33), "float32").name == "maps_d48_h64_p3"
+
+
+def test_maps_fit_where_the_learner_fits():
+    """Whatever the device's memory on chip: no more is asked for than by the learner, or than a size can have."""
+    for kib in (99, 163, 227):
+        for shape in PLANS:
+            maps = MapPlan(shape.observed, shape.hidden, shape.products)
+            assert shape.shared_bytes > kib * 1024 or maps.shared_bytes <= kib * 1024
 
 
 def test_devices_that_cannot_run_it_are_told_why():

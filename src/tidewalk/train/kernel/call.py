@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from tidewalk.core import keys
 from tidewalk.core.arrays import Array, Float32, Int32, UInt32
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
-from tidewalk.train.kernel.plan import Plan, plan_for, ptx
+from tidewalk.train.kernel.plan import AnyPlan, Plan, plan_for, ptx
 from tidewalk.train.kernel.tables import rule_tables
 from tidewalk.train.population import Lanes, Members, Program, TrainState
 
@@ -80,20 +81,30 @@ def launch(
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in moving]
     shapes += [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((count,), (count,), (count, *plan.scratch))]
     first = len(operands)
-    call = jax.ffi.ffi_call(_TARGET, shapes, input_output_aliases={first + i: i for i in range(len(moving))})
-    grid = {f"grid_{axis}": np.int32(count if axis == "x" else 1) for axis in "xyz"}
-    block = {f"block_{axis}": np.int32(plan.threads if axis == "x" else 1) for axis in "xyz"}
-    *moved, loss, q_mean, _ = call(
-        *operands.values(),
-        *moving,
+    aliases = {first + i: i for i in range(len(moving))}
+    *moved, loss, q_mean, _ = run_kernel(plan, (*operands.values(), *moving), shapes, (count, 1), aliases=aliases)
+    return tuple(moved), loss, q_mean
+
+
+def run_kernel(
+    plan: AnyPlan,
+    operands: Sequence[Array],
+    shapes: Sequence[jax.ShapeDtypeStruct],
+    grid: tuple[int, int],
+    *,
+    aliases: dict[int, int] | None = None,
+) -> Sequence[Array]:
+    """Results of a kernel: `grid` blocks along its first and its second axis; `aliases` are changed in place."""
+    call = jax.ffi.ffi_call(_TARGET, list(shapes), input_output_aliases=aliases)
+    sizes = {"grid_x": grid[0], "grid_y": grid[1], "grid_z": 1, "block_x": plan.threads, "block_y": 1, "block_z": 1}
+    return call(
+        *operands,
         name=plan.name,
         kernel_type="ptx",
         kernel_data=ptx(plan),
         shared_mem_bytes=np.int32(plan.shared_bytes),
-        **grid,
-        **block,
+        **{name: np.int32(size) for name, size in sizes.items()},
     )
-    return tuple(moved), loss, q_mean
 
 
 def _fixed_operands(

@@ -9,7 +9,7 @@ import functools
 import gzip
 import re
 from importlib import resources
-from typing import Any
+from typing import Any, ClassVar
 
 from tidewalk.agents.dqn import DQNConfig
 from tidewalk.train.kernel.tables import FLAG_WORDS
@@ -31,10 +31,17 @@ class Plan:
     hidden: int
     products: int
 
+    source: ClassVar[str] = "learn"
+
     @property
     def name(self) -> str:
         """Of the kernel and of its file."""
-        return f"learn_d{self.observed}_h{self.hidden}_p{self.products}"
+        return f"{self.source}_d{self.observed}_h{self.hidden}_p{self.products}"
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """Sizes that the source is compiled for."""
+        return {"D": self.observed, "H": self.hidden, "ROWS": self.rows, "PRODUCTS": self.products}
 
     @property
     def rows(self) -> int:
@@ -64,18 +71,54 @@ class Plan:
         return 4 * (weights + activations + 2 * self.observed + 12 * rows + 64 + -(-tables // 4) * 4)
 
 
+@dataclasses.dataclass(frozen=True)
+class MapPlan(Plan):
+    """The kernel of the greedy maps: here `observed` counts features alone, and a bar is a row."""
+
+    source: ClassVar[str] = "maps"
+
+    @property
+    def shared_bytes(self) -> int:
+        """Memory on chip that a block needs: the offsets of `MapShape` in `maps.cuh`."""
+        inputs, units, rows, positions = self.observed + 8, self.hidden + 8, self.rows, OUTPUTS - 1
+        head = OUTPUTS * units + 2 * self.hidden + OUTPUTS
+        weights = self.hidden * (self.observed + positions) + head
+        activations = rows * (inputs + 2 * units) + self.observed * (rows + 1) + positions * self.hidden * OUTPUTS
+        return 4 * (weights + activations + 2 * self.observed + 2 * self.threads + 32 + 2 * FLAG_WORDS * positions)
+
+
+@dataclasses.dataclass(frozen=True)
+class WalkPlan:
+    """The kernel that goes through the maps of a range: the same whatever the network."""
+
+    source: ClassVar[str] = "walk"
+    name: ClassVar[str] = "walk"
+    defines: ClassVar[dict[str, int]] = {}
+    threads: ClassVar[int] = 1024
+    shared_bytes: ClassVar[int] = 4 * (7 * 1024 + (4 * (OUTPUTS - 1) + 1) * (OUTPUTS - 1) + 1)
+    """The offsets of `walk.cuh`."""
+
+
+AnyPlan = Plan | WalkPlan
 PLANS = tuple(Plan(d, h, p) for h in _WIDTHS for d in _OBSERVED for p in PRODUCTS.values())
+MAP_PLANS = tuple(MapPlan(plan.observed, plan.hidden, plan.products) for plan in PLANS)
+ALL_PLANS: tuple[AnyPlan, ...] = (*PLANS, *MAP_PLANS, WalkPlan())
 
 
 def plan_for(program: Program, precision: str) -> Plan:
     """The smallest kernel that holds the networks of a program that `unsupported` has no objection to."""
-    observed = program.env.observation_size(program.num_features)
+    return Plan(*_sizes(program, program.env.observation_size(program.num_features)), PRODUCTS[precision])
+
+
+def map_plan_for(program: Program, precision: str) -> MapPlan:
+    """The kernel of the greedy maps that goes with that of `plan_for`."""
+    return MapPlan(*_sizes(program, program.env.lookback * program.num_features), PRODUCTS[precision])
+
+
+def _sizes(program: Program, observed: int) -> tuple[int, int]:
+    """Columns and units of the smallest kernel that holds `observed` columns and the layers of a program."""
     width = max(program.agent.config.hidden)
-    return Plan(
-        observed=min(size for size in _OBSERVED if size >= observed),
-        hidden=min(size for size in _WIDTHS if size >= width),
-        products=PRODUCTS[precision],
-    )
+    return min(size for size in _OBSERVED if size >= observed), min(size for size in _WIDTHS if size >= width)
 
 
 def unsupported(program: Program, precision: str, *, has_limits: bool) -> str | None:
@@ -121,7 +164,7 @@ def _shared_memory(capability: float) -> int:
 
 
 @functools.cache
-def ptx(plan: Plan) -> str:
+def ptx(plan: AnyPlan) -> str:
     """Assembly text of a kernel, as shipped with the package."""
     packed = resources.files("tidewalk.train.kernel").joinpath("ptx", f"{plan.name}.ptx.gz").read_bytes()
     return gzip.decompress(packed).decode("ascii")
