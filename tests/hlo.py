@@ -23,6 +23,8 @@ _CALLED = re.compile(
     r"(\{[^}]*\}|%?[\w.\-]+)"
 )
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\]")
+# Memory that a matrix product of the vendor's library may scribble in: of a fixed size, whatever its operands are.
+_WORKSPACE = re.compile(r", s8\[\d+\]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +101,8 @@ def _instruction(line: str) -> Instruction:
     name, _, rest = line.strip().removeprefix("ROOT ").partition(" = ")
     end = _closing(rest) if rest.startswith("(") else rest.index(" ")
     kind, call = rest[:end], rest[end:].strip()
-    shapes = tuple(tuple(int(n.lstrip("<=")) for n in dims.split(",") if n) for _, dims in _ARRAY.findall(kind))
+    arrays = _ARRAY.findall(_WORKSPACE.sub("", kind) if 'custom_call_target="__cublas' in call else kind)
+    shapes = tuple(tuple(int(n.lstrip("<=")) for n in dims.split(",") if n) for _, dims in arrays)
     return Instruction(name.lstrip("%"), shapes, kind, call.partition("(")[0], line)
 
 

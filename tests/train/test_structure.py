@@ -230,6 +230,16 @@ def test_an_array_of_members_by_bars_is_found(function):
     assert hlo.members_by_bars(shared, MEMBERS, BARS, FEATURES) == []
 
 
+@pytest.mark.parametrize(
+    ("result", "workspace", "target", "count"),
+    [(8, MEMBERS * BARS, "__cublas$gemm", 0), (MEMBERS * BARS, 8, "__cublas$gemm", 1), (8, MEMBERS * BARS, "other", 1)],
+)
+def test_the_workspace_of_a_library_product_is_no_array_of_ours_but_its_result_is(result, workspace, target, count):
+    line = f'  %d = (f32[{result},8], s8[{workspace}]) custom-call(%x, %y), custom_call_target="{target}"'
+    module = hlo.parse("ENTRY %main (x: f32[3]) -> f32[3] {\n" + line + "\n}\n")
+    assert len(hlo.members_by_bars(module, MEMBERS, BARS, FEATURES)) == count
+
+
 def traced_count(count, x):
     return lax.fori_loop(0, count, lambda _, y: jnp.sin(y), x)
 
