@@ -21,31 +21,31 @@ COMPILER = shutil.which("g++")
 
 
 @functools.cache
-def library(plan: AnyPlan) -> ctypes.CDLL:
-    """The kernel of one size for the host; compiled once in a session."""
+def library(plan: AnyPlan, sources: Path = SOURCES) -> ctypes.CDLL:
+    """The kernel of one size for the host, by the sources of a folder; compiled once in a session."""
     out = Path(tempfile.mkdtemp(prefix="kernel-")) / f"{plan.name}.so"
     defines = [f"-DTIDEWALK_{name}={value}" for name, value in plan.defines.items()]
-    flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-w", f"-I{HERE}", f"-I{SOURCES}"]
+    flags = ["-std=c++17", "-O2", "-shared", "-fPIC", "-w", f"-I{HERE}", f"-I{sources}"]
     subprocess.run([COMPILER, *flags, *defines, str(HERE / f"{plan.source}_host.cpp"), "-o", str(out)], check=True)
     return ctypes.CDLL(str(out))
 
 
-def emulate(plan: Plan, operands, moving, *, is_falling: bool = False):
-    """As `call.launch`, on the host."""
+def emulate(plan: Plan, operands, moving, *, is_falling: bool = False, sources: Path = SOURCES):
+    """As `call.launch_plan`, on the host."""
     count = moving[0].shape[0]
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in moving]
     shapes += [jax.ShapeDtypeStruct((count,), jnp.float32)] * 2
-    run = functools.partial(_run, plan, is_falling=is_falling)
+    run = functools.partial(_run, library(plan, sources), is_falling=is_falling)
     *moved, loss, q_mean = jax.pure_callback(run, shapes, tuple(operands.values()), tuple(moving))
     return tuple(moved), loss, q_mean
 
 
-def _run(plan: Plan, operands, moving, *, is_falling: bool):
+def _run(kernel: ctypes.CDLL, operands, moving, *, is_falling: bool):
     count = moving[0].shape[0]
     inputs = [np.ascontiguousarray(array) for array in operands]
     results = [np.array(array) for array in moving] + [np.full(count, np.nan, np.float32) for _ in range(2)]
     pointers = (ctypes.c_void_p * (len(inputs) + len(results)))(*(array.ctypes.data for array in [*inputs, *results]))
-    library(plan).learn(pointers, count, int(is_falling))
+    kernel.learn(pointers, count, int(is_falling))
     return tuple(results)
 
 

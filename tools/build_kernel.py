@@ -15,7 +15,6 @@ from pathlib import Path
 from tidewalk.train.kernel.plan import ALL_PLANS, AnyPlan
 
 KERNEL = Path(__file__).parents[1] / "src" / "tidewalk" / "train" / "kernel"
-ARCHITECTURE = "compute_80"
 
 
 def sources_of(name: str) -> set[Path]:
@@ -40,7 +39,7 @@ def build(plan: AnyPlan, nvcc: str) -> str:
     defines = [f"-DTIDEWALK_{name}={value}" for name, value in {**plan.defines, "NAME": plan.name}.items()]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernel.ptx"
-        command = [nvcc, "-std=c++17", "-O3", "-ptx", f"-arch={ARCHITECTURE}", *defines, "-o", str(out)]
+        command = [nvcc, "-std=c++17", "-O3", "-ptx", f"-arch={plan.architecture}", *defines, "-o", str(out)]
         subprocess.run([*command, str(KERNEL / f"{plan.source}.cu")], check=True)
         lines = out.read_text().splitlines()
     kept = [line.strip() for line in lines if line.strip() and not line.startswith("//")]

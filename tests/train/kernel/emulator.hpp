@@ -1,7 +1,8 @@
 // The primitives of `block.cuh` on the host: the threads of a block as fibers that run in turn.
 //
-// A fiber runs until it meets a barrier of its block or warp. Warps take turns at block barriers only, in rising or in
-// falling order: results that differ between both orders betray a barrier that is missing.
+// A fiber runs until it meets a barrier. Warps take turns at barriers of their block only, and the blocks of a cluster
+// at its barriers only, in rising or in falling order: results that differ between both orders betray a barrier that is
+// missing.
 #pragma once
 
 #include <cmath>
@@ -95,7 +96,8 @@ constexpr int LANES = 32;
 struct Fiber {
   Context context;
   std::unique_ptr<char[]> stack;
-  bool is_done = false, is_at_block_barrier = false;
+  bool is_done = false, is_at_block_barrier = false, is_at_cluster_barrier = false;
+  int barrier = -1, needed = 0;  // of some warps, at which it waits, and for how many threads
   std::vector<std::pair<float*, float>> copies;
 };
 
@@ -110,6 +112,7 @@ struct Exchange {
 
 struct Block {
   int id = 0, part = 0, parts = 1, current = 0;
+  float* shared = nullptr;  // in a cluster
   bool is_falling = false;
   std::vector<Fiber> fibers;
   std::vector<Exchange> warps;
@@ -117,7 +120,8 @@ struct Block {
   std::function<void()> body;
 };
 
-inline Block* block = nullptr;
+inline Block* block = nullptr;                  // the one that runs
+inline std::vector<Block>* cluster = nullptr;  // the one that it belongs to
 
 inline void yield() { block->fibers[block->current].context.go_to(block->scheduler); }
 
@@ -143,49 +147,96 @@ inline void enter() {
   yield();
 }
 
-inline bool run_warp(int warp) {
-  bool is_waiting = false, moved = true;
+inline void run_warp(int warp) {
+  bool moved = true;
   while (moved) {
     moved = false;
     for (int lane = 0; lane < LANES; ++lane) {
       Fiber& fiber = block->fibers[warp * LANES + lane];
-      if (fiber.is_done || fiber.is_at_block_barrier) continue;
+      if (fiber.is_done || fiber.is_at_block_barrier || fiber.is_at_cluster_barrier || fiber.barrier >= 0) continue;
       block->current = warp * LANES + lane;
       block->scheduler.go_to(fiber.context);
       moved = true;
     }
   }
-  for (int lane = 0; lane < LANES; ++lane) is_waiting |= block->fibers[warp * LANES + lane].is_at_block_barrier;
-  return is_waiting;
 }
 
-// Runs `body` once for every thread of block `id`, which is number `part` of `parts` along the second axis of the grid.
-inline void run_block(int id, int threads, bool is_falling, std::function<void()> body, int part = 0, int parts = 1) {
+// Lets those go on whose barrier all have come to; false where there are none.
+inline bool release() {
+  int at_block = 0, at_group[15] = {}, needed[15] = {};
+  bool moved = false;
+  for (Fiber& fiber : block->fibers) {
+    at_block += fiber.is_at_block_barrier;
+    if (fiber.barrier >= 0) needed[fiber.barrier] = ++at_group[fiber.barrier] == fiber.needed ? fiber.needed : 0;
+  }
+  for (Fiber& fiber : block->fibers) {
+    bool is_free = fiber.barrier >= 0 && needed[fiber.barrier] > 0;
+    if (is_free) fiber.barrier = -1;
+    moved |= is_free;
+  }
+  if (moved || at_block == 0) return moved;
+  if (at_block != static_cast<int>(block->fibers.size())) std::abort();  // some threads ended, others wait for them
+  for (Fiber& fiber : block->fibers) fiber.is_at_block_barrier = false;
+  return true;
+}
+
+inline void start(Block& here, int id, int part, int parts, int threads, bool is_falling,
+                  const std::function<void()>& body) {
   constexpr size_t STACK = 256 * 1024;
-  Block here;
   here.id = id;
   here.part = part;
   here.parts = parts;
   here.is_falling = is_falling;
-  here.body = std::move(body);
+  here.body = body;
   here.fibers.resize(threads);
   here.warps.resize(threads / LANES);
-  block = &here;
   for (Fiber& fiber : here.fibers) {
     fiber.stack = std::make_unique<char[]>(STACK);
     fiber.context.prepare(fiber.stack.get(), STACK, enter);
   }
-  bool is_waiting = true;
-  int warps = threads / LANES;
-  while (is_waiting) {
-    is_waiting = false;
-    for (int number = 0; number < warps; ++number) is_waiting |= run_warp(is_falling ? warps - 1 - number : number);
-    int at_barrier = 0;
-    for (Fiber& fiber : here.fibers) at_barrier += fiber.is_at_block_barrier;
-    if (is_waiting && at_barrier != threads) std::abort();  // some threads ended, others wait for them
-    for (Fiber& fiber : here.fibers) fiber.is_at_block_barrier = false;
-  }
+}
+
+// Runs a block until all of its threads have ended, or have come to a barrier of the cluster; whether it is the latter.
+inline bool run(Block& here) {
+  int warps = static_cast<int>(here.warps.size()), ended = 0;
+  block = &here;
+  for (Fiber& fiber : here.fibers) fiber.is_at_cluster_barrier = false;
+  do {
+    for (int number = 0; number < warps; ++number) run_warp(here.is_falling ? warps - 1 - number : number);
+  } while (release());
   block = nullptr;
+  for (Fiber& fiber : here.fibers) {
+    if (!fiber.is_done && !fiber.is_at_cluster_barrier) std::abort();  // it waits for threads that never come
+    ended += fiber.is_done;
+  }
+  if (ended % here.fibers.size()) std::abort();  // some threads ended, others wait for them
+  return ended == 0;
+}
+
+// Runs `body` once for every thread of block `id`, which is number `part` of `parts` along the second axis of the grid.
+inline void run_block(int id, int threads, bool is_falling, std::function<void()> body, int part = 0, int parts = 1) {
+  Block here;
+  start(here, id, part, parts, threads, is_falling, body);
+  if (run(here)) std::abort();  // it is alone
+}
+
+// Runs `body` once for every thread of the `blocks` blocks of cluster `id`, which take turns at its barriers. They have
+// `shared_size` floats each of `shared`.
+inline void run_cluster(int id, int blocks, int threads, bool is_falling, float* shared, size_t shared_size,
+                        const std::function<void()>& body) {
+  std::vector<Block> here(blocks);
+  cluster = &here;
+  for (int rank = 0; rank < blocks; ++rank) {
+    start(here[rank], id, rank, blocks, threads, is_falling, body);
+    here[rank].shared = shared + rank * shared_size;
+  }
+  int waiting = blocks;
+  while (waiting == blocks) {
+    waiting = 0;
+    for (int number = 0; number < blocks; ++number) waiting += run(here[is_falling ? blocks - 1 - number : number]);
+  }
+  if (waiting != 0) std::abort();  // some blocks ended, others wait for them
+  cluster = nullptr;
 }
 
 }  // namespace emulator
@@ -200,12 +251,38 @@ inline void block_sync() {
   emulator::block->fibers[emulator::block->current].is_at_block_barrier = true;
   emulator::yield();
 }
+inline void group_sync(int number, int threads) {
+  emulator::Fiber& here = emulator::block->fibers[emulator::block->current];
+  here.barrier = number;
+  here.needed = threads;
+  emulator::yield();
+}
 inline void warp_sync() { emulator::meet(); }
+inline int cluster_rank() { return emulator::block->part; }
+inline void cluster_arrive() {}
+inline void cluster_wait() {
+  emulator::block->fibers[emulator::block->current].is_at_cluster_barrier = true;
+  emulator::yield();
+}
+
+// Writes at the place of the same name in the shared memory of the block of rank `rank`.
+template <class T>
+void send(T* place, int rank, T value) {
+  ptrdiff_t offset = reinterpret_cast<char*>(place) - reinterpret_cast<char*>(emulator::block->shared);
+  std::memcpy(reinterpret_cast<char*>((*emulator::cluster)[rank].shared) + offset, &value, sizeof value);
+}
 inline void soon(const void*) {}
 
 // Held back until they must be there, as late as a card may be; what is read too early is found out.
 inline void copy_beside(float* to, const float* from) {
   emulator::block->fibers[emulator::block->current].copies.emplace_back(to, *from);
+}
+inline void copy_beside(int* to, const int* from) {
+  copy_beside(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from));
+}
+inline void copy_beside(int2* to, const int2* from) {
+  copy_beside(&to->x, &from->x);
+  copy_beside(&to->y, &from->y);
 }
 inline void copies_done() {
   auto& copies = emulator::block->fibers[emulator::block->current].copies;

@@ -3,7 +3,8 @@
 
 #include "learn.cuh"
 
-using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRODUCTS>;
+using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRODUCTS, TIDEWALK_SPLIT,
+                             TIDEWALK_CLUSTER>;
 
 extern "C" int shared_bytes() { return 4 * Size::SHARED; }
 
@@ -34,11 +35,13 @@ extern "C" void learn(void** p, int members, int is_falling) {
   args.replay = static_cast<int2*>(p[41]);
   args.loss = static_cast<float*>(p[42]);
   args.q_mean = static_cast<float*>(p[43]);
-  std::vector<float4> scratch(members * (NETWORKS - 1) * Size::TILES * Size::THREADS, float4{NAN, NAN, NAN, NAN});
+  constexpr int FOURS = (NETWORKS - 1) * Size::TILES * Size::SPAN, FLOATS = Size::CLUSTER * Size::SHARED;
+  std::vector<float4> scratch(members * Size::CLUSTER * FOURS, float4{NAN, NAN, NAN, NAN});
   args.scratch = scratch.data();
   for (int member = 0; member < members; ++member) {
-    std::vector<float> shared(Size::SHARED + 4, NAN);
+    std::vector<float> shared(FLOATS + 4, NAN);
     float* aligned = shared.data() + (16 - reinterpret_cast<uintptr_t>(shared.data()) % 16) % 16 / 4;
-    emulator::run_block(member, Size::THREADS, is_falling, [&] { learn_member<Size>(args, aligned); });
+    emulator::run_cluster(member, Size::CLUSTER, Size::THREADS, is_falling, aligned, Size::SHARED,
+                          [&] { learn_member<Size>(args, emulator::block->shared); });
   }
 }

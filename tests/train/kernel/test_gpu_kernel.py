@@ -14,7 +14,7 @@ from tidewalk.core import trees
 from tidewalk.train import epoch as phases
 from tidewalk.train.evaluate import trade_members, validate_all
 from tidewalk.train.kernel import call
-from tidewalk.train.kernel.plan import plan_for, unfit
+from tidewalk.train.kernel.plan import plan_for, shared_out, unfit
 from tidewalk.train.population import Best
 from worlds import fresh, make_world
 
@@ -63,6 +63,24 @@ def test_the_kernel_is_the_xla_form(hidden):
 def test_two_runs_give_the_same_bits():
     first, second = (trees.to_named(state) for state, _ in runs((128, 128))[:2])
     assert {k: v.tobytes() for k, v in first.items()} == {k: v.tobytes() for k, v in second.items()}
+
+
+def test_members_shared_by_several_blocks_have_the_bits_of_one():
+    """More members than there is room for at a time, so that clusters follow one another; a batch in parts."""
+    config = DQNConfig(batch_size=100, updates_per_step=2)
+    world = make_world(windows=1, seeds=70, config=config, lanes=40, capacity=4000)
+    if shared_out(plan_for(world.program, "float32"), 1, jax.local_devices()[0]).cluster == 1:
+        pytest.skip("no clusters on this device")
+    found = []
+    with jax.default_matmul_precision("float32"):
+        state = fresh(world)
+        for cluster in (1, 4):
+            plan = dataclasses.replace(plan_for(world.program, "float32"), observed=48, cluster=cluster)
+            steps = jax.jit(functools.partial(call.learn_steps_by, call.launch, world.program, plan=plan))
+            moved, means = steps(*world.fixed, state)
+            arrays = {**trees.to_named(moved), **means}
+            found.append({name: np.asarray(array).tobytes() for name, array in arrays.items()})
+    assert found[0] == found[1]
 
 
 def test_a_donated_state_is_changed_in_place():

@@ -68,15 +68,36 @@ def test_two_steps_are_those_of_the_xla_form():
         assert not np.array_equal(start[name], moved[name]), name
 
 
-def test_no_barrier_is_missing():
-    """With the warps of a block run in the opposite order between barriers the bytes are the same."""
-    world = small_world()
+def run_backwards(world):
+    """State after the steps of an epoch with the warps of a block run in the opposite order between barriers."""
     backwards = functools.partial(emulated.emulate, is_falling=True)
     with jax.default_matmul_precision("float32"):
         run = jax.jit(functools.partial(call.learn_steps_by, backwards, world.program))
-        other = run(*world.fixed, fresh(world))
-    first = trees.to_named(small_runs()[1][0])
-    assert {k: v.tobytes() for k, v in trees.to_named(other[0]).items()} == {k: v.tobytes() for k, v in first.items()}
+        return run(*world.fixed, fresh(world))[0]
+
+
+def assert_same_bytes(one, other):
+    first, second = ({k: v.tobytes() for k, v in trees.to_named(state).items()} for state in (one, other))
+    assert first == second
+
+
+def test_no_barrier_is_missing():
+    assert_same_bytes(run_backwards(small_world()), small_runs()[1][0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": DQNConfig(hidden=(128, 100), batch_size=64), "env": EnvConfig(lookback=9)},
+        {"config": DQNConfig(hidden=(100, 128), batch_size=80, double=False, n_step=1), "lanes": 70, "capacity": 700},
+    ],
+)
+def test_no_barrier_is_missing_where_features_are_fetched_early(changes):
+    """Wide networks have room for features on their way, and more than one part of the lanes and of a batch."""
+    world = make_world(windows=1, seeds=1, steps_per_epoch=3, prefill_steps=16, data=planted_market(days=50), **changes)
+    forwards, backwards = both(world)[1][0], run_backwards(world)
+    assert_same_bytes(forwards, backwards)
 
 
 CASES = {

@@ -21,6 +21,7 @@ from tidewalk.trading.env import EnvConfig
 from tidewalk.train.kernel import call, plan
 from tidewalk.train.kernel.plan import (
     ALL_PLANS,
+    CLUSTER_PLANS,
     MAP_PLANS,
     PLANS,
     MapPlan,
@@ -44,7 +45,7 @@ def test_the_shipped_kernel_is_that_of_the_sources(shape):
     text = plan.ptx(shape)
     assert plan.source_hash(text) == build_kernel.sources_hash(shape), "run `python tools/build_kernel.py`"
     assert f".visible .entry {shape.name}(" in text
-    assert ".target sm_80" in text
+    assert f".target {shape.architecture.replace('compute', 'sm')}\n" in text
     assert "call.uni" not in text  # nothing is left to a library
 
 
@@ -52,7 +53,9 @@ def test_the_shipped_kernel_is_that_of_the_sources(shape):
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="no ptxas here")
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 def test_the_shipped_kernels_assemble(architecture, tmp_path):
-    for shape in (PLANS[0], PLANS[-1], MAP_PLANS[0], MAP_PLANS[-1], WalkPlan()):
+    for shape in (PLANS[0], PLANS[-1], CLUSTER_PLANS[0], MAP_PLANS[0], MAP_PLANS[-1], WalkPlan()):
+        if int(shape.architecture.removeprefix("compute_")) > int(architecture.removeprefix("sm_")):
+            continue
         source = tmp_path / f"{shape.name}.ptx"
         source.write_text(plan.ptx(shape))
         command = ["ptxas", f"-arch={architecture}", str(source), "-o", str(tmp_path / "out")]
@@ -63,9 +66,9 @@ def test_the_shipped_kernels_assemble(architecture, tmp_path):
 @pytest.mark.skipif(emulated.COMPILER is None, reason="no g++ to compile the kernel for the host")
 def test_sizes_are_those_of_the_sources(tmp_path):
     lines = [
-        f'{{ using S = tidewalk::Shape<{p.observed}, {p.hidden}, {p.rows}, {p.products}>; std::printf("%d %d %d\\n", '
-        "4 * S::SHARED, 4 * 3 * S::TILES * S::THREADS, S::THREADS); }"
-        for p in PLANS
+        f"{{ using S = tidewalk::Shape<{p.observed}, {p.hidden}, {p.rows}, {p.products}, {p.split}, "
+        f'{p.cluster}>; std::printf("%d %d %d\\n", 4 * S::SHARED, 12 * S::CLUSTER * S::TILES * S::SPAN, S::THREADS); }}'
+        for p in (*PLANS, *CLUSTER_PLANS)
     ]
     lines += [
         f"{{ using S = tidewalk::MapShape<{p.observed}, {p.hidden}, {p.rows}, {p.products}>; "
@@ -81,7 +84,7 @@ def test_sizes_are_those_of_the_sources(tmp_path):
         [emulated.COMPILER, "-std=c++17", "-w", *folders, str(source), "-o", str(tmp_path / "s")], check=True
     )
     printed = subprocess.run([str(tmp_path / "s")], capture_output=True, text=True, check=True).stdout.split()
-    expected = [n for p in PLANS for n in (p.shared_bytes, math.prod(p.scratch), p.threads)]
+    expected = [n for p in (*PLANS, *CLUSTER_PLANS) for n in (p.shared_bytes, math.prod(p.scratch), p.threads)]
     expected += [n for p in (*MAP_PLANS, WalkPlan()) for n in (p.shared_bytes, p.threads)]
     assert printed == [str(n) for n in expected]
     assert max(p.shared_bytes for p in ALL_PLANS) <= 227 * 1024
@@ -158,6 +161,17 @@ def test_devices_that_cannot_run_it_are_told_why():
     assert "7.5" in plan.unfit(device("gpu", "NVIDIA T4", "7.5"), large)
     assert "on chip" in plan.unfit(device("gpu", "NVIDIA GeForce RTX 3050", "8.6"), large)
     assert plan.unfit(device("gpu", "NVIDIA GeForce RTX 3050", "8.6"), Plan(32, 64, 3)) is None
+
+
+def test_few_members_are_shared_out_to_several_blocks_each():
+    device = SimpleNamespace(compute_capability="9.0", core_count=132)
+    plans = {members: plan.shared_out(Plan(32, 128, 3), members, device) for members in (1, 28, 29, 1024)}
+    assert {members: one.cluster for members, one in plans.items()} == {1: 4, 28: 4, 29: 1, 1024: 1}
+    assert plans[28].name == "learn_d48_h128_p3_c4"
+    assert {plan.shared_out(other, 1, device).cluster for other in (Plan(48, 64, 3), Plan(64, 128, 3))} == {1}
+    older = SimpleNamespace(compute_capability="8.0", core_count=108)
+    assert plan.shared_out(Plan(48, 128, 3), 1, older).cluster == 1
+    assert plan.shared_out(Plan(48, 128, 3), 1, SimpleNamespace(platform="cpu")).cluster == 1
 
 
 def test_the_kernel_is_one_call_that_changes_its_state_in_place():

@@ -6,110 +6,128 @@
 namespace tidewalk {
 
 // Gradients that a thread holds, in its tiles, times `scale` and the batch size; those of weights also times
-// INPUT_SCALE.
+// INPUT_SCALE. Those of the small tiles are meant in share 0 alone.
 template <class S>
 struct Gradients {
-  float hidden[S::BIG_TILES][4];
+  static constexpr int COUNT = 4 * S::OWN + 9;
+  float hidden[S::OWN][4];
   float output[4];
-  float bias1[4], bias2[4], bias3[2];  // sums over the thread's rows until `biases`
+  float biases[4];  // of the hidden layers {b1[n], b1[n+8], b2[n], b2[n+8]}, the same in all quads
+  float last_bias;  // of output `group`, in a block's first unit group
   float scale;
 
-  DEVICE void multiply_all(float factor) {
+  template <class Use>
+  DEVICE void for_all(Use use) {
     UNROLL
-    for (int tile = 0; tile < S::BIG_TILES; ++tile)
+    for (int tile = 0; tile < S::OWN; ++tile)
       UNROLL
-      for (int i = 0; i < 4; ++i) hidden[tile][i] *= factor;
+      for (int i = 0; i < 4; ++i) use(hidden[tile][i]);
     UNROLL
     for (int i = 0; i < 4; ++i) {
-      output[i] *= factor;
-      bias1[i] *= factor;
-      bias2[i] *= factor;
-      bias3[i % 2] *= i < 2 ? factor : 1.0f;
+      use(output[i]);
+      use(biases[i]);
     }
+    use(last_bias);
   }
 
-  DEVICE void clear(float new_scale) {
-    UNROLL
-    for (int tile = 0; tile < S::BIG_TILES; ++tile)
-      UNROLL
-      for (int i = 0; i < 4; ++i) hidden[tile][i] = 0.0f;
-    UNROLL
-    for (int i = 0; i < 4; ++i) output[i] = bias1[i] = bias2[i] = bias3[i % 2] = 0.0f;
-    scale = new_scale;
-  }
-
-  // The tile of the biases.
-  DEVICE float4 biases(const Place& at) const {
-    float first[4], second[4], last[2] = {group_sum(bias3[0]), group_sum(bias3[1])};
-    UNROLL
-    for (int i = 0; i < 4; ++i) {
-      first[i] = group_sum(bias1[i]);
-      second[i] = group_sum(bias2[i]);
-    }
-    if (at.group == 0) return {first[0], first[1], first[2], first[3]};
-    if (at.group == 1) return {second[0], second[1], second[2], second[3]};
-    bool has_last = at.group == 2 && at.warp == 0;
-    return {has_last ? last[0] : 0.0f, has_last ? last[1] : 0.0f, 0.0f, 0.0f};
+  // Number of the tile of the biases; 0 for one that is padding.
+  DEVICE float bias(int number, const Place& at) const {
+    if (at.quad == 0) return biases[number];
+    return at.quad == 1 && at.own_group == 0 && number == 0 ? last_bias : 0.0f;
   }
 };
 
-// gradients += transpose of the warp's 16 columns of `outer` [ROWS, H], times `inner` [ROWS, 8 TILES].
+// Halves of two ones.
+constexpr unsigned ONES = 0x3c003c00u;
+
+// bias[0] and bias[1] += sums over the rows of `left`, for its columns `group` and `group + 8`.
+template <class S>
+DEVICE void add_bias(float* bias, const Fragment<4>& left) {
+  const unsigned ones[2] = {ONES, ONES};
+  float sums[4] = {bias[0], 0.0f, bias[1], 0.0f};
+  if (S::PRODUCTS == 3) multiply_halves(sums, left.low, ones);
+  multiply_halves(sums, left.high, ones);
+  bias[0] = sums[0];
+  bias[1] = sums[2];
+}
+
+// Columns [2 word, 2 word + 8) of 32 rows as the right operands of two products, over 16 rows each.
+template <class S>
+DEVICE void tall_fragments(Fragment<2> (&out)[2], const Halves& rows, int row, int word, const Place& at) {
+  const unsigned* place = rows.first + (row + at.thread % 32) * rows.stride + word;
+  unsigned high[4], low[4] = {};
+  load_transposed(high, place);
+  if (S::PRODUCTS == 3) load_transposed(low, place + rows.low);
+  out[0] = {{high[0], high[1]}, {low[0], low[1]}};
+  out[1] = {{high[2], high[3]}, {low[2], low[3]}};
+}
+
+// gradients += transpose of the unit group's 16 columns of `outer` [ROWS, H], times the warp's tiles of `inner`
+// [ROWS, 8 TILES]; the first of them is number `FIRST` of all it owns. `bias` is where those of the columns are added.
 template <class S, int FIRST, int TILES>
-DEVICE void add_weight_gradients(Gradients<S>& gradients, const Halves& outer, const Halves& inner, const Place& at) {
-  constexpr int GROUP = TILES % 4 == 0 ? 4 : 2;
+DEVICE void add_weight_gradients(Gradients<S>& gradients, float* bias, const Halves& outer, const Halves& inner,
+                                 const Place& at) {
+  constexpr int COUNT = (TILES + S::SPLIT - 1) / S::SPLIT, AT_ONCE = 2;
   ROLLED
-  for (int row = 0; row < S::ROWS; row += 16) {
-    Fragment<4> left = columns_fragment<S>(outer, row, 8 * at.warp, at);
+  for (int row = 0; row < S::ROWS; row += 32) {
+    Fragment<4> left[2];
     UNROLL
-    for (int base = 0; base < TILES; base += GROUP) {
-      Fragment<2> right[GROUP];
+    for (int step = 0; step < 2; ++step)
+      left[step] = columns_fragment<S>(outer, row + 16 * step, 8 * at.unit_group, at);
+    UNROLL
+    for (int base = 0; base < COUNT; base += AT_ONCE) {
+      Fragment<2> right[AT_ONCE][2];
+      bool is_there[AT_ONCE];
       UNROLL
-      for (int i = 0; i < GROUP; i += 2)
-        right_fragments<S>(right[i], right[i + 1], inner, row, 4 * (base + i), at);
+      for (int i = 0; i < AT_ONCE; ++i) {
+        int tile = S::SPLIT * (base + i) + at.share;
+        is_there[i] = base + i < COUNT && (TILES % S::SPLIT == 0 || tile < TILES);
+        if (is_there[i]) tall_fragments<S>(right[i], inner, row, 4 * tile, at);
+      }
       UNROLL
-      for (int number = 0; number < S::PRODUCTS; ++number)
+      for (int step = 0; step < 2; ++step)
         UNROLL
-        for (int i = 0; i < GROUP; ++i)
-          multiply<S::PRODUCTS>(gradients.hidden[FIRST + base + i], left, right[i], number);
+        for (int number = 0; number < S::PRODUCTS; ++number)
+          UNROLL
+          for (int i = 0; i < AT_ONCE; ++i)
+            if (is_there[i])
+              multiply<S::PRODUCTS>(gradients.hidden[FIRST + base + i], left[step], right[i][step], number);
     }
+    if (at.share != 0) continue;
+    UNROLL
+    for (int step = 0; step < 2; ++step) add_bias<S>(bias, left[step]);
   }
 }
 
+// Gradients of the output weights, and in a block's first unit group of the output biases.
 template <class S>
 DEVICE void add_output_gradients(Gradients<S>& gradients, float* shared, const Place& at) {
   const float* outer = shared + S::OUTPUT_GRADIENT + 2 * at.quad * S::OUT + at.group;
-  float sums[4][4] = {};
+  float sums[4][S::ROW_TILES] = {}, last[2] = {gradients.last_bias, 0.0f};
   UNROLL
-  for (int base = 0; base < S::ROW_TILES; base += 2) {
-    Fragment<4> left[2];
-    Fragment<2> right[2];
+  for (int tile = 0; tile < S::ROW_TILES; ++tile) {
+    const float* row = outer + 16 * tile * S::OUT;
+    float products[4] = {};
+    Fragment<4> left = columns_fragment<S>(hidden_rows<S>(shared, S::HIDDEN2), 16 * tile, 8 * at.unit_group, at);
+    Fragment<2> right =
+        right_of<S::PRODUCTS>(row[0], row[S::OUT], row[8 * S::OUT], row[9 * S::OUT], gradients.scale);
     UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const float* row = outer + 16 * (base + i) * S::OUT;
-      left[i] = columns_fragment<S>(hidden_rows<S>(shared, S::HIDDEN2), 16 * (base + i), 8 * at.warp, at);
-      right[i] = right_of<S::PRODUCTS>(row[0], row[S::OUT], row[8 * S::OUT], row[9 * S::OUT], gradients.scale);
-    }
+    for (int number = 0; number < S::PRODUCTS; ++number) multiply<S::PRODUCTS>(products, left, right, number);
     UNROLL
-    for (int number = 0; number < S::PRODUCTS; ++number)
-      UNROLL
-      for (int i = 0; i < 2; ++i) multiply<S::PRODUCTS>(sums[base + i], left[i], right[i], number);
+    for (int i = 0; i < 4; ++i) sums[i][tile] = products[i];
+    // as a left operand it is transposed: its rows are the outputs
+    if (at.own_group == 0)
+      add_bias<S>(last, {{right.high[0], 0, right.high[1], 0}, {right.low[0], 0, right.low[1], 0}});
   }
   UNROLL
-  for (int i = 0; i < 4; ++i) gradients.output[i] += sum_of(sums, i);
-  if (at.warp != 0) return;
-  const float* own = shared + S::OUTPUT_GRADIENT + at.group * S::OUT + 2 * at.quad;
-  UNROLL
-  for (int row = 0; row < S::ROWS; row += 8) {
-    float2 pair = *reinterpret_cast<const float2*>(own + row * S::OUT);
-    gradients.bias3[0] += gradients.scale * pair.x;
-    gradients.bias3[1] += gradients.scale * pair.y;
-  }
+  for (int i = 0; i < 4; ++i) gradients.output[i] += tree_sum(sums[i]);
+  gradients.last_bias = last[0];
 }
 
-// Gradient at the hidden units: `sums` where the unit was active, written over the activations, and summed for biases.
+// Gradient at the hidden units: `sums` where the unit was active, written over the activations.
 template <class S>
-DEVICE void through_relu(const Halves& hidden, const Rows<S>& sums, float (&bias)[4], float factor, const Place& at) {
-  for_pairs<S>(sums, at, [&](int row, int word, int half, float a, float b) {
+DEVICE void through_relu(const Halves& hidden, const Rows<S>& sums, float factor, const Place& at) {
+  for_pairs<S>(sums, at, [&](int row, int word, int, float a, float b) {
     unsigned* place = hidden.first + row * hidden.stride + word;
     float2 active = floats_of(place[0]);
     if (S::PRODUCTS == 3) {
@@ -118,22 +136,20 @@ DEVICE void through_relu(const Halves& hidden, const Rows<S>& sums, float (&bias
     }
     a = active.x > 0.0f ? factor * a : 0.0f;
     b = active.y > 0.0f ? factor * b : 0.0f;
-    bias[2 * half] += a;
-    bias[2 * half + 1] += b;
     put<S>(hidden, row, word, a, b);
   });
 }
 
-// sums = gradients of the outputs [ROWS, OUT] times the output weights of the warp's 16 units.
+// sums = gradients of the outputs [rows of the warp, OUT] times the output weights of its 16 units.
 template <class S>
 DEVICE void times_outputs(Rows<S>& sums, const float* shared, float scale, const Place& at) {
   clear<S>(sums);
-  const float *a = shared + S::SMALL + 2 * at.quad * S::HIDDEN_STRIDE + 16 * at.warp + at.group;
-  const float* b = a + S::HIDDEN_STRIDE;
-  const float* outer = shared + S::OUTPUT_GRADIENT + at.group * S::OUT + 2 * at.quad;
-  Fragment<4> left[S::ROW_TILES] = {};
+  const float *a = shared + S::SMALL + 2 * at.quad * S::UNIT_STRIDE + 16 * at.own_group + at.group;
+  const float* b = a + S::UNIT_STRIDE;
+  const float* outer = shared + S::OUTPUT_GRADIENT + (first_row<S>(at) + at.group) * S::OUT + 2 * at.quad;
+  Fragment<4> left[S::ROW_SHARE] = {};
   UNROLL
-  for (int row = 0; row < S::ROW_TILES; ++row)
+  for (int row = 0; row < S::ROW_SHARE; ++row)
     UNROLL
     for (int half = 0; half < 2; ++half) {
       float2 pair = *reinterpret_cast<const float2*>(outer + (16 * row + 8 * half) * S::OUT);
@@ -143,22 +159,22 @@ DEVICE void times_outputs(Rows<S>& sums, const float* shared, float scale, const
                   right_of<S::PRODUCTS>(a[8], b[8], 0.0f, 0.0f, WEIGHT_SCALE));
 }
 
-// sums = outer [ROWS, H] times the second layer's weights into the warp's 16 units of the first layer. Quads 2 and 3
-// read the other half of a warp's sixteen units first (see `slot_of`).
+// sums = outer [rows of the warp, H] times the second layer's weights into its 16 units of the first layer. Quads 2 and
+// 3 read the other half of a unit group first (see `slot_of`).
 template <class S>
 DEVICE void times_transposed(Rows<S>& sums, const float* shared, const Halves& outer, const Place& at) {
   clear<S>(sums);
   const float4* tiles = reinterpret_cast<const float4*>(shared + S::WEIGHTS) +
-                        (S::IN_TILES + 2 * at.warp) * S::THREADS;
+                        (S::IN_TILES + 2 * at.unit_group) * S::SPAN;
   int even = 4 * slot_of(2 * at.quad, at.group / 2), odd = 4 * slot_of(2 * at.quad + 1, at.group / 2);
   bool is_swapped = at.quad >= 2;
   int near = at.group % 2 + 2 * is_swapped, far = at.group % 2 + 2 * !is_swapped;
-  _Pragma("unroll 2") for (int block = 0; block < S::H / 16; ++block) {
+  ROLLED for (int block = 0; block < S::H / 16; ++block) {
     const float* fours = reinterpret_cast<const float*>(tiles + 32 * block);
     Fragment<2> right[2];
     UNROLL
     for (int i = 0; i < 2; ++i) {
-      const float* tile = fours + 4 * S::THREADS * i;
+      const float* tile = fours + 4 * S::SPAN * i;
       float a = tile[even + near], b = tile[odd + near], c = tile[even + far], d = tile[odd + far];
       right[i] = right_of<S::PRODUCTS>(is_swapped ? c : a, is_swapped ? d : b, is_swapped ? a : c, is_swapped ? b : d,
                                        WEIGHT_SCALE);
@@ -167,27 +183,63 @@ DEVICE void times_transposed(Rows<S>& sums, const float* shared, const Halves& o
   }
 }
 
+template <class S>
+DEVICE Halves weight_columns(float* shared) {
+  return {reinterpret_cast<unsigned*>(shared + S::COLUMNS), S::UNIT_STRIDE / 2, S::H * S::UNIT_STRIDE / 2};
+}
+
+// The same where a block owns the weights of its own units alone: from the columns that it was sent.
+template <class S>
+DEVICE void times_columns(Rows<S>& sums, float* shared, const Halves& outer, const Place& at) {
+  clear<S>(sums);
+  _Pragma("unroll 2") for (int unit = 0; unit < S::H; unit += 16) {
+    Fragment<2> one, two;
+    right_fragments<S>(one, two, weight_columns<S>(shared), unit, 8 * at.own_group, at);
+    add_rows<S>(sums, outer, unit / 2, one, two, at);
+  }
+}
+
+// Sends weights of a tile of the second layer to the block that owns the units of the first that they come from.
+template <class S>
+DEVICE void send_weights(float* shared, int tile, const float4& weights, const Place& at) {
+  if constexpr (S::CLUSTER == 1) return;
+  int column = 8 * (tile - S::IN_TILES), rank = column / S::UNITS;
+  const Halves rows = weight_columns<S>(shared);
+  unsigned* place = rows.first + (16 * at.unit_group + at.group + 8 * (at.quad % 2)) * rows.stride +
+                    at.quad / 2 * rows.low + column % S::UNITS / 2;
+  unsigned words[4] = {};  // high parts of rows n and n + 8, then low parts
+  split<S::PRODUCTS>(WEIGHT_SCALE * weights.x, WEIGHT_SCALE * weights.y, words[0], words[2]);
+  split<S::PRODUCTS>(WEIGHT_SCALE * weights.z, WEIGHT_SCALE * weights.w, words[1], words[3]);
+  quad_transpose(words, at.quad);
+  if (S::PRODUCTS == 3 || at.quad < 2)
+    send(reinterpret_cast<float4*>(place), rank,
+         {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])});
+}
+
 // Adds the gradients of the rows in OBSERVED, whose forward pass lies in HIDDEN1 and HIDDEN2, from those of the
-// outputs.
-// A warp's own columns of both gradients need no barrier; other warps read the whole of the one at HIDDEN2.
+// outputs. The columns of a unit group are read by its own warps alone, but for the whole of the gradient at HIDDEN2.
 template <class S>
 DEVICE void backward(Gradients<S>& gradients, float* shared, const Place& at) {
   const Halves h1 = hidden_rows<S>(shared, S::HIDDEN1), h2 = hidden_rows<S>(shared, S::HIDDEN2);
   Rows<S> sums;
-  add_output_gradients<S>(gradients, shared, at);
-  warp_sync();
+  if (at.share == 0) add_output_gradients<S>(gradients, shared, at);
   times_outputs<S>(sums, shared, gradients.scale, at);
-  through_relu<S>(h2, sums, gradients.bias2, 1.0f / WEIGHT_SCALE, at);
-  warp_sync();
+  share_sync<S>(at);
+  through_relu<S>(h2, sums, 1.0f / WEIGHT_SCALE, at);
+  send_columns<S>(h2, at);
+  share_sync<S>(at);
   MARK(12);
-  add_weight_gradients<S, S::IN_TILES, S::HIDDEN_TILES>(gradients, h2, h1, at);
-  block_sync();
+  add_weight_gradients<S, S::OWN_IN, S::HIDDEN_TILES>(gradients, gradients.biases + 2, h2, h1, at);
+  member_sync<S>();
   MARK(13);
-  times_transposed<S>(sums, shared, h2, at);
-  through_relu<S>(h1, sums, gradients.bias1, 1.0f / WEIGHT_SCALE, at);
-  warp_sync();
+  if constexpr (S::CLUSTER == 1)
+    times_transposed<S>(sums, shared, h2, at);
+  else
+    times_columns<S>(sums, shared, h2, at);
+  through_relu<S>(h1, sums, 1.0f / WEIGHT_SCALE, at);
+  share_sync<S>(at);
   MARK(14);
-  add_weight_gradients<S, 0, S::IN_TILES>(gradients, h1, observed_rows<S>(shared), at);
+  add_weight_gradients<S, 0, S::IN_TILES>(gradients, gradients.biases, h1, observed_rows<S>(shared), at);
 }
 
 }  // namespace tidewalk

@@ -16,16 +16,39 @@ DEVICE int thread_id() { return threadIdx.x; }
 DEVICE int block_id() { return blockIdx.x; }
 DEVICE void block_sync() { __syncthreads(); }
 DEVICE void warp_sync() { __syncwarp(); }
+// Waits until `threads` threads, in whole warps, have come to barrier `number`, from 0 to 14.
+DEVICE void group_sync(int number, int threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(number + 1), "r"(threads) : "memory");
+}
 DEVICE void soon(const void* place) { asm volatile("prefetch.global.L2 [%0];" ::"l"(place)); }
+
+// Copies a number, or two, into shared memory beside what follows; done for the thread's own after `copies_done`.
+DEVICE void copy_beside(float* to, const float* from) {
+  unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from) : "memory");
+}
+DEVICE void copy_beside(int2* to, const int2* from) {
+  unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(place), "l"(from) : "memory");
+}
+DEVICE void copy_beside(int* to, const int* from) {
+  copy_beside(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from));
+}
+DEVICE void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 DEVICE unsigned bits_of(float value) { return __float_as_uint(value); }
 DEVICE float float_of(unsigned bits) { return __uint_as_float(bits); }
 DEVICE float root(float value) {
   float out;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(out) : "f"(value));
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value));
   return out;
 }
-DEVICE float quotient(float above, float below) { return __fdividef(above, below); }
+DEVICE float quotient(float above, float below) {
+  float out;
+  asm("div.approx.ftz.f32 %0, %1, %2;" : "=f"(out) : "f"(above), "f"(below));
+  return out;
+}
 
 // Two numbers as halves in one word, the first in the low bits; and back.
 DEVICE unsigned halves_of(float first, float second) {
@@ -119,17 +142,18 @@ DEVICE float warp_most(float value) {
   return value;
 }
 
-// Sum over the eight lanes with the same number in their quads, the same in all of them.
-DEVICE float group_sum(float value) {
-  value += shuffle_xor(value, 4);
-  value += shuffle_xor(value, 8);
-  return value + shuffle_xor(value, 16);
-}
-
-// Sum over the four lanes that share a fragment row, the same in all of them.
-DEVICE float quad_sum(float value) {
-  value += shuffle_xor(value, 1);
-  return value + shuffle_xor(value, 2);
+// Word i of lane q of a quad goes to lane i, as its word q.
+DEVICE void quad_transpose(unsigned (&words)[4], int quad) {
+  UNROLL
+  for (int mask = 1; mask < 4; mask *= 2)
+    UNROLL
+    for (int i = 0; i < 2; ++i) {
+      int low = mask == 1 ? 2 * i : i, high = low + mask;
+      bool is_high = quad & mask;
+      unsigned other = bits_of(shuffle_xor(float_of(is_high ? words[low] : words[high]), mask));
+      words[low] = is_high ? other : words[low];
+      words[high] = is_high ? words[high] : other;
+    }
 }
 
 }  // namespace tidewalk

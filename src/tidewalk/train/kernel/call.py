@@ -15,7 +15,7 @@ from tidewalk.core import keys
 from tidewalk.core.arrays import Array, Float32, Int32, UInt32
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
-from tidewalk.train.kernel.plan import AnyPlan, Plan, plan_for, ptx
+from tidewalk.train.kernel.plan import AnyPlan, Plan, plan_for, ptx, shared_out
 from tidewalk.train.kernel.tables import rule_tables
 from tidewalk.train.population import Lanes, Members, Program, TrainState
 
@@ -33,14 +33,25 @@ def learn_steps(
     Returns:
         The state after `steps_per_epoch` vector steps, and the means of `loss` and `q_mean` over their updates.
     """
-    return learn_steps_by(launch, program, market, windows, members, state)
+    plan = shared_out(plan_for(program, precision_name()), members.window.shape[0], jax.local_devices()[0])
+    return learn_steps_by(launch, program, market, windows, members, state, plan=plan)
 
 
 def learn_steps_by(
-    run: Any, program: Program, market: Market, windows: Windows, members: Members, state: TrainState
+    run: Any,
+    program: Program,
+    market: Market,
+    windows: Windows,
+    members: Members,
+    state: TrainState,
+    *,
+    plan: Plan | None = None,
 ) -> tuple[TrainState, dict[str, Float32[Array, "M"]]]:
-    """`learn_steps` with the function that runs a launch, `(plan, operands, moving) -> (moving, loss, q_mean)`."""
-    plan = plan_for(program, precision_name())
+    """`learn_steps` with the function that runs a launch, `(plan, operands, moving) -> (moving, loss, q_mean)`.
+
+    Without a plan it is the one of a single block for each member.
+    """
+    plan = plan or plan_for(program, precision_name())
     fixed = _fixed_operands(plan, program, market, windows, members)
     moving = _moving(state)
     length = chunk_steps(program, members.window.shape[0])
@@ -76,13 +87,13 @@ def chunk_steps(program: Program, members: int) -> int:
 def launch(
     plan: Plan, operands: dict[str, Array], moving: tuple[Array, ...]
 ) -> tuple[tuple[Array, ...], Float32[Array, "M"], Float32[Array, "M"]]:
-    """One launch of the kernel: a block for each member; `moving` is changed in place."""
+    """One launch of the kernel: a block, or a cluster of them, for each member; `moving` is changed in place."""
     count = moving[0].shape[0]
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in moving]
     shapes += [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((count,), (count,), (count, *plan.scratch))]
     first = len(operands)
-    aliases = {first + i: i for i in range(len(moving))}
-    *moved, loss, q_mean, _ = run_kernel(plan, (*operands.values(), *moving), shapes, (count, 1), aliases=aliases)
+    aliases, grid = {first + i: i for i in range(len(moving))}, (count, plan.cluster)
+    *moved, loss, q_mean, _ = run_kernel(plan, (*operands.values(), *moving), shapes, grid, aliases=aliases)
     return tuple(moved), loss, q_mean
 
 

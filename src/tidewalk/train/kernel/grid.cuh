@@ -10,13 +10,6 @@ namespace tidewalk {
 DEVICE int part_id() { return blockIdx.y; }
 DEVICE int part_count() { return gridDim.y; }
 
-// Copies a number into shared memory beside what follows; done for the thread's own copies after `copies_done`.
-DEVICE void copy_beside(float* to, const float* from) {
-  unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from) : "memory");
-}
-DEVICE void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 }  // namespace tidewalk
 
 #endif

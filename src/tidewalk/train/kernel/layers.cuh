@@ -9,9 +9,15 @@
 
 namespace tidewalk {
 
-// Sums of a warp over all rows and its 16 units: [16 rows each][8 units each][four numbers of a thread].
+// Sums of a warp for its share of the rows and its 16 units: [16 rows each][8 units each][four numbers of a thread].
 template <class S>
-using Rows = float[S::ROW_TILES][2][4];
+using Rows = float[S::ROW_SHARE][2][4];
+
+// First of the rows that a warp takes.
+template <class S>
+DEVICE int first_row(const Place& at) {
+  return 16 * S::ROW_SHARE * at.share;
+}
 
 // Rows of halves: `first` is the first word of the high parts, `low` how far behind it the low parts start.
 struct Halves {
@@ -83,18 +89,18 @@ DEVICE Fragment<2> right_of(float a, float b, float c, float d, float scale) {
 template <class S>
 DEVICE void clear(Rows<S>& sums) {
   UNROLL
-  for (int row = 0; row < S::ROW_TILES; ++row)
+  for (int row = 0; row < S::ROW_SHARE; ++row)
     UNROLL
     for (int i = 0; i < 8; ++i) sums[row][i / 4][i % 4] = 0.0f;
 }
 
 template <class S>
-DEVICE void add_products(Rows<S>& sums, const Fragment<4> (&left)[S::ROW_TILES], const Fragment<2>& one,
+DEVICE void add_products(Rows<S>& sums, const Fragment<4> (&left)[S::ROW_SHARE], const Fragment<2>& one,
                          const Fragment<2>& two) {
   UNROLL
   for (int number = 0; number < S::PRODUCTS; ++number)
     UNROLL
-    for (int row = 0; row < S::ROW_TILES; ++row) {
+    for (int row = 0; row < S::ROW_SHARE; ++row) {
       multiply<S::PRODUCTS>(sums[row][0], left[row], one, number);
       multiply<S::PRODUCTS>(sums[row][1], left[row], two, number);
     }
@@ -103,17 +109,29 @@ DEVICE void add_products(Rows<S>& sums, const Fragment<4> (&left)[S::ROW_TILES],
 template <class S>
 DEVICE void add_rows(Rows<S>& sums, const Halves& rows, int word, const Fragment<2>& one, const Fragment<2>& two,
                      const Place& at) {
-  Fragment<4> left[S::ROW_TILES];
+  int first = first_row<S>(at);
+  Fragment<4> left[S::ROW_SHARE];
   UNROLL
-  for (int row = 0; row < S::ROW_TILES; ++row) left[row] = rows_fragment<S>(rows, 16 * row, word, at);
+  for (int row = 0; row < S::ROW_SHARE; ++row) left[row] = rows_fragment<S>(rows, first + 16 * row, word, at);
   add_products<S>(sums, left, one, two);
 }
 
-// How a soft target network follows the online network: just before it is used, while its weights pass by anyway.
-struct Follow {
-  const float4* online;  // the thread's own tiles; null where nothing is to follow
-  float tau;
-};
+// sums = input [rows of the warp, 8 tiles] times the 16 units of its group; `weights` are the thread's own on chip, two
+// pairs read ahead.
+template <class S, int TILES>
+DEVICE void times_units(Rows<S>& sums, const Halves& input, const float4* weights, const Place& at) {
+  clear<S>(sums);
+  float4 ahead[2][2] = {{weights[0], weights[S::SPAN]}, {weights[2 * S::SPAN], weights[3 * S::SPAN]}};
+  _Pragma("unroll 2") for (int tile = 0; tile < TILES; tile += 2) {
+    float4 a = ahead[tile / 2 % 2][0], b = ahead[tile / 2 % 2][1];
+    if (tile + 4 < TILES) {
+      ahead[tile / 2 % 2][0] = weights[(tile + 4) * S::SPAN];
+      ahead[tile / 2 % 2][1] = weights[(tile + 5) * S::SPAN];
+    }
+    add_rows<S>(sums, input, 4 * tile, right_of<S::PRODUCTS>(a.x, a.y, b.x, b.y, WEIGHT_SCALE),
+                right_of<S::PRODUCTS>(a.z, a.w, b.z, b.w, WEIGHT_SCALE), at);
+  }
+}
 
 DEVICE void follow(float& target, float weight, float tau) { target += tau * (weight - target); }
 
@@ -124,47 +142,104 @@ DEVICE void follow(float4& target, const float4& weight, float tau) {
   follow(target.w, weight.w, tau);
 }
 
-// sums = input [ROWS, 8 tiles] times the 16 units of the warp; `weights` are the thread's own, two pairs read ahead.
-template <class S, int TILES>
-DEVICE void times_units(Rows<S>& sums, const Halves& input, float4* weights, const Follow& lead, const Place& at) {
-  clear<S>(sums);
-  float4 ahead[2][2] = {{weights[0], weights[S::THREADS]}, {weights[2 * S::THREADS], weights[3 * S::THREADS]}};
-  _Pragma("unroll 2") for (int tile = 0; tile < TILES; tile += 2) {
-    float4 a = ahead[tile / 2 % 2][0], b = ahead[tile / 2 % 2][1];
-    if (tile + 4 < TILES) {
-      ahead[tile / 2 % 2][0] = weights[(tile + 4) * S::THREADS];
-      ahead[tile / 2 % 2][1] = weights[(tile + 5) * S::THREADS];
-    }
-    if (lead.online != nullptr) {
-      follow(a, lead.online[tile * S::THREADS], lead.tau);
-      follow(b, lead.online[(tile + 1) * S::THREADS], lead.tau);
-      weights[tile * S::THREADS] = a;
-      weights[(tile + 1) * S::THREADS] = b;
-    }
-    add_rows<S>(sums, input, 4 * tile, right_of<S::PRODUCTS>(a.x, a.y, b.x, b.y, WEIGHT_SCALE),
-                right_of<S::PRODUCTS>(a.z, a.w, b.z, b.w, WEIGHT_SCALE), at);
+// Hidden layers of the online network, of which `tiles` are the thread's own on chip.
+template <class S>
+struct Online {
+  const float4* tiles;
+
+  // sums = input times the layer that starts with tile FIRST.
+  template <int FIRST, int TILES, int>
+  DEVICE void times(Rows<S>& sums, const Halves& input, const Place& at) {
+    times_units<S, TILES>(sums, input, tiles + (FIRST > 0 ? S::IN_TILES * S::IN_SPAN : 0), at);
   }
-}
+};
+
+// A tile as parts of right operands: halves of two pairs of weights.
+struct alignas(16) Operands {
+  unsigned high[2], low[2];
+};
+
+// Hidden layers of the target network on their way from device memory: each warp brings the tiles that it owns, a few
+// ahead of their use, and leaves them as operands where all warps of the unit group find them. A soft target network
+// follows the online network here, just before it is used, because its weights pass by anyway.
+template <class S>
+struct Target {
+  static constexpr int AHEAD = 4;
+  float4* tiles;         // the thread's own
+  const float4* online;  // the same of the online network; null where nothing is to follow
+  float tau;
+  Operands* stage;  // the thread's own
+  float4 coming[AHEAD];
+
+  DEVICE Target(float4* tiles, const float4* online, float tau, float* shared, const Place& at)
+      : tiles(tiles), online(online), tau(tau), stage(reinterpret_cast<Operands*>(shared + S::STAGE) + at.slot) {
+    UNROLL
+    for (int number = 0; number < AHEAD; ++number) ask(number, at);
+  }
+
+  DEVICE void ask(int number, const Place& at) {
+    Own own = own_tile<S>(number, at);
+    if (number < S::OWN && own.exists) coming[number % AHEAD] = tiles[own.tile * S::SPAN];
+  }
+
+  // The warp's own tile `number` into `place` of the stage.
+  DEVICE void bring(int number, int place, const Place& at) {
+    Own own = own_tile<S>(number, at);
+    float4 weights = coming[number % AHEAD];
+    ask(number + AHEAD, at);
+    if (!own.exists) return;
+    if (online != nullptr) {
+      follow(weights, online[own.tile * S::SPAN], tau);
+      tiles[own.tile * S::SPAN] = weights;
+    }
+    Operands out{};
+    split<S::PRODUCTS>(WEIGHT_SCALE * weights.x, WEIGHT_SCALE * weights.y, out.high[0], out.low[0]);
+    split<S::PRODUCTS>(WEIGHT_SCALE * weights.z, WEIGHT_SCALE * weights.w, out.high[1], out.low[1]);
+    stage[place * S::SPAN] = out;
+  }
+
+  // sums = input times the layer whose first tile of the warp is number OWN of all it owns.
+  template <int, int TILES, int OWN>
+  DEVICE void times(Rows<S>& sums, const Halves& input, const Place& at) {
+    constexpr int CHUNKS = (TILES + S::CHUNK - 1) / S::CHUNK, EACH = S::CHUNK / S::SPLIT;
+    clear<S>(sums);
+    UNROLL
+    for (int chunk = -1; chunk < CHUNKS; ++chunk) {
+      int next = chunk + 1, set = S::CHUNK * (chunk & 1);
+      UNROLL
+      for (int i = 0; i < EACH; ++i)
+        if (next < CHUNKS) bring(OWN + EACH * next + i, S::CHUNK * (next & 1) + S::SPLIT * i + at.share, at);
+      UNROLL
+      for (int i = 0; i < S::CHUNK; i += 2) {
+        int tile = S::CHUNK * chunk + i;
+        if (chunk < 0 || tile >= TILES) continue;
+        Operands a = stage[(set + i) * S::SPAN], b = stage[(set + i + 1) * S::SPAN];
+        add_rows<S>(sums, input, 4 * tile, Fragment<2>{{a.high[0], b.high[0]}, {a.low[0], b.low[0]}},
+                    Fragment<2>{{a.high[1], b.high[1]}, {a.low[1], b.low[1]}}, at);
+      }
+      if (next < CHUNKS) share_sync<S>(at);
+    }
+  }
+};
 
 // Calls `use(row, word, unit, a, b)` for all pairs of neighbouring sums that the thread holds.
 template <class S, class Use>
 DEVICE void for_pairs(const Rows<S>& sums, const Place& at, Use use) {
+  int first = first_row<S>(at) + at.group;
   UNROLL
-  for (int row = 0; row < S::ROW_TILES; ++row)
+  for (int row = 0; row < S::ROW_SHARE; ++row)
     UNROLL
     for (int i = 0; i < 4; ++i) {
       int unit = 8 * (i / 2) + 2 * at.quad;
-      use(16 * row + at.group + 8 * (i % 2), (16 * at.warp + unit) / 2, i / 2, sums[row][i / 2][2 * (i % 2)],
+      use(first + 16 * row + 8 * (i % 2), (16 * at.unit_group + unit) / 2, i / 2, sums[row][i / 2][2 * (i % 2)],
           sums[row][i / 2][2 * (i % 2) + 1]);
     }
 }
 
-template <class S, int TILES>
-DEVICE void hidden_layer(const Halves& out, const Halves& input, float4* weights, const Follow& lead,
-                         const float* bias, const Place& at) {
-  Rows<S> sums;
-  times_units<S, TILES>(sums, input, weights, lead, at);
-  const float* own = bias + 16 * at.warp + 2 * at.quad;
+// Activations of a hidden layer from the products of its weights.
+template <class S>
+DEVICE void activate(const Halves& out, const Rows<S>& sums, const float* bias, const Place& at) {
+  const float* own = bias + 16 * at.own_group + 2 * at.quad;
   float biases[4] = {INPUT_SCALE * own[0], INPUT_SCALE * own[1], INPUT_SCALE * own[8], INPUT_SCALE * own[9]};
   for_pairs<S>(sums, at, [&](int row, int word, int half, float a, float b) {
     a = a * (1.0f / WEIGHT_SCALE) + biases[2 * half];
@@ -174,53 +249,100 @@ DEVICE void hidden_layer(const Halves& out, const Halves& input, float4* weights
   });
 }
 
-DEVICE float sum_of(const float (&sums)[4][4], int i) { return (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]); }
+// The first layer as a block of a cluster computes it: all of its units, by as many warps as the block has.
+template <class S>
+using FirstLayer = Shape<S::D, S::H, S::ROWS, S::PRODUCTS, S::WARPS / S::UNIT_GROUPS>;
 
-// Partial sums [PARTS, ROWS, OUT] of the output layer: each warp takes 16 rows and a share of the hidden units.
+template <class S>
+DEVICE void whole_first_layer(const Halves& out, const Halves& input, const float4* tiles, const float* bias) {
+  using All = FirstLayer<S>;
+  const Place at = place<All>();
+  Rows<All> sums;
+  times_units<All, S::IN_TILES>(sums, input, tiles + at.slot, at);
+  activate<All>(out, sums, bias, at);
+}
+
+// Sends what the warp wrote to its rows and columns of hidden rows to the other blocks that share the member.
+template <class S>
+DEVICE void send_columns(const Halves& rows, const Place& at) {
+  if constexpr (S::CLUSTER == 1) return;
+  int lane = at.thread % 32;
+  warp_sync();
+  UNROLL
+  for (int i = 0; i < 2 * S::ROW_SHARE; ++i) {
+    if (S::PRODUCTS != 3 && i % 2 == 1) continue;  // without low parts
+    unsigned* words = rows.first + i % 2 * rows.low + (first_row<S>(at) + 16 * (i / 2) + lane / 2) * rows.stride;
+    float4* place = reinterpret_cast<float4*>(words + 8 * at.unit_group + 4 * (lane % 2));
+    send_others<S>(place, *place);
+  }
+}
+
+// Sum of the numbers in the order of a binary tree; their count is a power of two.
+template <int N>
+DEVICE float tree_sum(const float (&numbers)[N]) {
+  float sums[N];
+  UNROLL
+  for (int i = 0; i < N; ++i) sums[i] = numbers[i];
+  UNROLL
+  for (int span = 1; span < N; span *= 2)
+    UNROLL
+    for (int i = 0; i + span < N; i += 2 * span) sums[i] += sums[i + span];
+  return sums[0];
+}
+
+// Partial sums [PARTS, ROWS, OUT] of the output layer, for all that share the member: a warp takes 16 rows and a share
+// of the block's hidden units. They are added as a binary tree over the unit groups, of which `action_values` makes the
+// last part.
 template <class S>
 DEVICE void output_layer(float* shared, const float* small, const Place& at) {
-  constexpr int STEPS = S::H / 16 / S::PARTS;
-  int row_tile = at.warp % S::ROW_TILES, part = at.warp / S::ROW_TILES;
-  const float* weights = small + at.group * S::HIDDEN_STRIDE + 16 * STEPS * part + 2 * at.quad;
-  float sums[4][4] = {};
+  constexpr int STEPS = S::OWN_GROUPS / S::OWN_PARTS;
+  int row_tile = at.warp % S::ROW_TILES, own_part = at.warp / S::ROW_TILES;
+  int part = rank_of<S>() * S::OWN_PARTS + own_part;
+  if (own_part >= S::OWN_PARTS) return;
+  const float* weights = small + at.group * S::UNIT_STRIDE + 16 * STEPS * own_part + 2 * at.quad;
+  float sums[4][STEPS] = {};
   UNROLL
-  for (int base = 0; base < STEPS; base += 2) {
-    Fragment<4> left[2];
-    Fragment<2> right[2];
+  for (int step = 0; step < STEPS; ++step) {
+    const float* own = weights + 16 * step;
+    float products[4] = {};
+    Fragment<4> left =
+        rows_fragment<S>(hidden_rows<S>(shared, S::HIDDEN2), 16 * row_tile, 8 * (STEPS * part + step), at);
+    Fragment<2> right = right_of<S::PRODUCTS>(own[0], own[1], own[8], own[9], WEIGHT_SCALE);
     UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const float* own = weights + 16 * (base + i);
-      left[i] = rows_fragment<S>(hidden_rows<S>(shared, S::HIDDEN2), 16 * row_tile, 8 * (STEPS * part + base + i), at);
-      right[i] = right_of<S::PRODUCTS>(own[0], own[1], own[8], own[9], WEIGHT_SCALE);
-    }
+    for (int number = 0; number < S::PRODUCTS; ++number) multiply<S::PRODUCTS>(products, left, right, number);
     UNROLL
-    for (int number = 0; number < S::PRODUCTS; ++number)
-      UNROLL
-      for (int i = 0; i < 2; ++i) multiply<S::PRODUCTS>(sums[(base + i) % 4], left[i], right[i], number);
+    for (int i = 0; i < 4; ++i) sums[i][step] = products[i];
   }
   constexpr float UNSCALED = 1.0f / (WEIGHT_SCALE * INPUT_SCALE);
   float* out = shared + S::OUTPUT + (part * S::ROWS + 16 * row_tile + at.group) * S::OUT + 2 * at.quad;
   UNROLL
   for (int half = 0; half < 2; ++half)
-    *reinterpret_cast<float2*>(out + 8 * half * S::OUT) = {UNSCALED * sum_of(sums, 2 * half),
-                                                           UNSCALED * sum_of(sums, 2 * half + 1)};
+    send_all<S>(reinterpret_cast<float2*>(out + 8 * half * S::OUT),
+                float2{UNSCALED * tree_sum(sums[2 * half]), UNSCALED * tree_sum(sums[2 * half + 1])});
 }
 
-// Forward pass of the rows in OBSERVED; the output layer's partial sums are complete for all threads on return.
-// `tiles` are the thread's own of a network, in shared or in device memory; `small` is its SMALL part.
-template <class S>
-DEVICE void forward(float* shared, float4* tiles, const float* small, const Follow& lead, const Place& at) {
-  constexpr int HALFWAY = S::IN_TILES * S::THREADS;
+// Forward pass of the rows in OBSERVED by a network, `Online` or `Target`, whose SMALL part is `small`; the output
+// layer's partial sums are complete for all threads on return. `is_read` says whether the blocks of a cluster arrived
+// at a barrier once they had read those of the last pass.
+template <class S, class Network>
+DEVICE void forward(float* shared, Network&& network, const float* small, bool is_read, const Place& at) {
   const Halves h1 = hidden_rows<S>(shared, S::HIDDEN1), h2 = hidden_rows<S>(shared, S::HIDDEN2);
-  hidden_layer<S, S::IN_TILES>(h1, observed_rows<S>(shared), tiles, lead, small + S::FIRST_BIAS, at);
+  Rows<S> sums;
+  if constexpr (S::CLUSTER == 1) {
+    network.template times<0, S::IN_TILES, 0>(sums, observed_rows<S>(shared), at);
+    activate<S>(h1, sums, small + S::FIRST_BIAS, at);
+  } else {
+    whole_first_layer<S>(h1, observed_rows<S>(shared), network.tiles - at.slot, small + S::FIRST_BIAS);
+  }
   block_sync();
   MARK(10);
-  const Follow second{lead.online == nullptr ? nullptr : lead.online + HALFWAY, lead.tau};
-  hidden_layer<S, S::HIDDEN_TILES>(h2, h1, tiles + HALFWAY, second, small + S::SECOND_BIAS, at);
+  network.template times<S::IN_TILES, S::HIDDEN_TILES, S::OWN_IN>(sums, h1, at);
+  activate<S>(h2, sums, small + S::SECOND_BIAS, at);
   block_sync();
+  if (S::CLUSTER > 1 && is_read) cluster_wait();
   MARK(11);
   output_layer<S>(shared, small, at);
-  block_sync();
+  member_sync<S>();
 }
 
 }  // namespace tidewalk

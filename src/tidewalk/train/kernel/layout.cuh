@@ -1,7 +1,7 @@
 // Sizes of a kernel, what it is given, and where things lie in shared memory.
 #pragma once
 
-#include "block.cuh"
+#include "cluster.cuh"
 
 namespace tidewalk {
 
@@ -37,45 +37,74 @@ struct Known {
 static_assert(sizeof(Known) <= 4 * 32, "see KNOWN");
 
 // Hidden layers of H units, observations of D columns (both padded with zeros, which stay zero), OUT output units.
-// A block works on ROWS rows at a time. Each warp owns 16 units of both hidden layers: their weights, gradients and
-// moments belong to its threads, in "tiles" of four numbers for each thread.
+// CLUSTER blocks work for a member, ROWS rows at a time, and each owns UNITS of the units of both hidden layers. Every
+// one of them computes the whole of the first, which costs less than sending it around. SPLIT warps share a "unit
+// group": 16 units of both hidden layers, with their weights, gradients and moments in "tiles" of four numbers for each
+// of 32 lanes. A warp takes its share of the rows
+// where it goes through all tiles, and its share of the tiles where it goes through all rows: tile t of a layer belongs
+// to share t % SPLIT. No sum depends on SPLIT or CLUSTER.
 //
-// Tile of a hidden layer, over 8 inputs k: {w[n][k], w[n][k+1], w[n+8][k], w[n+8][k+1]} with n = 16 warp + group and
-// k = 8 tile + 2 quad. It is what a matrix product leaves in a thread for a gradient, and what it takes as the right
-// operand of a forward pass. In memory the 32 fours of a warp are in the order of `slot`: then reading them across, as
-// the backward pass does, meets no bank of shared memory twice either.
-template <int D_, int H_, int ROWS_, int PRODUCTS_>
+// Tile of a hidden layer, over 8 inputs k: {w[n][k], w[n][k+1], w[n+8][k], w[n+8][k+1]} with n = 16 unit_group + group
+// and k = 8 tile + 2 quad. It is what a matrix product leaves in a thread for a gradient, and what it takes as the
+// right operand of a forward pass. In memory the 32 fours of a unit group are in the order of `slot`: then reading them
+// across, as the backward pass does, meets no bank of shared memory twice either.
+template <int D_, int H_, int ROWS_, int PRODUCTS_, int SPLIT_ = 1, int CLUSTER_ = 1>
 struct Shape {
   static constexpr int D = D_, H = H_, ROWS = ROWS_, PRODUCTS = PRODUCTS_, OUT = 8;
-  static constexpr int WARPS = H / 16, THREADS = 32 * WARPS;
-  static constexpr int ROW_TILES = ROWS / 16, PARTS = WARPS / ROW_TILES;
+  static constexpr int SPLIT = SPLIT_, CLUSTER = CLUSTER_;
+  static constexpr int UNITS = H / CLUSTER, UNIT_GROUPS = H / 16, OWN_GROUPS = UNITS / 16, SPAN = 32 * OWN_GROUPS;
+  static constexpr int IN_SPAN = 32 * UNIT_GROUPS;  // of the first layer as a block knows it
+  static constexpr int WARPS = OWN_GROUPS * SPLIT, THREADS = 32 * WARPS;
+  static constexpr int ROW_TILES = ROWS / 16, ROW_SHARE = ROW_TILES / SPLIT;
+  // Of the sums of the output layer: those of a block, at least two unit groups each, and of all that share the member.
+  static constexpr int OWN_PARTS = 2 * WARPS / ROW_TILES < OWN_GROUPS ? WARPS / ROW_TILES : OWN_GROUPS / 2;
+  static constexpr int PARTS = CLUSTER * OWN_PARTS;
   static constexpr int IN_TILES = D / 8, HIDDEN_TILES = H / 8;
   static constexpr int BIG_TILES = IN_TILES + HIDDEN_TILES, TILES = BIG_TILES + 2;
+  static constexpr int OWN_IN = (IN_TILES + SPLIT - 1) / SPLIT, OWN = OWN_IN + HIDDEN_TILES / SPLIT;  // of a warp
+  static constexpr int CLASSES = 4;  // of tiles, by their number in a layer: what a norm is summed by
   // Rows are eight numbers longer than they need: then no way of reading a fragment meets a bank twice.
-  static constexpr int IN_STRIDE = D + 8, HIDDEN_STRIDE = H + 8;
+  static constexpr int IN_STRIDE = D + 8, HIDDEN_STRIDE = H + 8, UNIT_STRIDE = UNITS + 8;
   // Rows of observations and activations are halves, two in a word: first all high parts, then all low ones.
   static constexpr int IN_WORDS = IN_STRIDE / 2, HIDDEN_WORDS = HIDDEN_STRIDE / 2;
-  static constexpr int HEAD = OUT * HIDDEN_STRIDE + 2 * H + OUT;
+  static constexpr int HEAD = OUT * UNIT_STRIDE + H + UNITS + OUT;
+  static constexpr int NETWORK = 4 * (IN_TILES * IN_SPAN + HIDDEN_TILES * SPAN);  // hidden layers as they lie on chip
   // Offsets in shared memory, in floats.
   static constexpr int WEIGHTS = 0;  // tiles of the online network
-  static constexpr int SMALL = WEIGHTS + 4 * BIG_TILES * THREADS;  // its output weights and all of its biases
+  static constexpr int SMALL = WEIGHTS + NETWORK;  // its output weights and all of its biases
   static constexpr int TARGET_SMALL = SMALL + HEAD;  // the same of the target network
   static constexpr int OBSERVED = TARGET_SMALL + HEAD;
   static constexpr int HIDDEN1 = OBSERVED + ROWS * IN_STRIDE;
   static constexpr int HIDDEN2 = HIDDEN1 + ROWS * HIDDEN_STRIDE;
-  static constexpr int OUTPUT = HIDDEN2 + ROWS * HIDDEN_STRIDE;  // PARTS partial sums of the output layer
+  // Weights of the second layer as halves [H, UNITS], from the block's own units of the first; of a cluster only.
+  static constexpr int COLUMNS = HIDDEN2 + ROWS * HIDDEN_STRIDE;
+  static constexpr int OUTPUT = COLUMNS + (CLUSTER > 1 ? H * UNIT_STRIDE : 0);  // PARTS sums of the output layer
   static constexpr int OUTPUT_GRADIENT = OUTPUT + PARTS * ROWS * OUT;
-  static constexpr int CENTER = OUTPUT_GRADIENT + ROWS * OUT;
+  static constexpr int MAIL = OUTPUT_GRADIENT + ROWS * OUT;  // see world.cuh; in use while no stage is
+  static constexpr int OUTPUT_ROOM = (PARTS + 1) * ROWS * OUT + 24 * ROWS;
+  static constexpr int CHUNK = SPLIT > 2 ? SPLIT : 2, STAGED = 2 * CHUNK * 4 * SPAN;
+  static constexpr int CENTER = OUTPUT + (STAGED > OUTPUT_ROOM && CLUSTER == 1 ? STAGED : OUTPUT_ROOM);
   static constexpr int SCALE = CENTER + D;
-  static constexpr int PER_ROW = SCALE + D;  // see world.cuh
-  static constexpr int SUMS = PER_ROW + 12 * ROWS;
-  static constexpr int KNOWN = SUMS + 32;
+  static constexpr int PER_ROW = SCALE + D;  // of samples, and then of lanes; see world.cuh
+  static constexpr int PER_LANE = PER_ROW + 12 * ROWS;
+  static constexpr int SUMS = PER_LANE + 12 * ROWS;
+  static constexpr int NORMS = SUMS + 16;  // CLASSES sums of squares for each unit group
+  static constexpr int KNOWN = NORMS + 32;
   static constexpr int TABLES = KNOWN + 32;
   static constexpr int MOST_TABLES = 2 * FLAG_WORDS * (OUT - 1) + (4 * (OUT - 1) + 1) * (OUT - 1);
-  static constexpr int SHARED = TABLES + (MOST_TABLES + 3) / 4 * 4;
+  static constexpr int AFTER_TABLES = TABLES + (MOST_TABLES + 3) / 4 * 4;
+  // Tiles of the target network: all of them in a cluster, whose blocks have room for them; else two chunks of them at
+  // a time, while its layers are computed.
+  static constexpr int STAGE = CLUSTER == 1 ? OUTPUT : AFTER_TABLES;
+  // Features on their way, where there is room for them.
+  static constexpr int RAW = AFTER_TABLES + (CLUSTER > 1 ? NETWORK : 0);
+  static constexpr bool HAS_RAW = H == 128 && 4 * (RAW + ROWS * D) <= 227 * 1024;
+  static constexpr int SHARED = RAW + (HAS_RAW ? ROWS * D : 0);
   // Inside a SMALL part.
-  static constexpr int FIRST_BIAS = OUT * HIDDEN_STRIDE, SECOND_BIAS = FIRST_BIAS + H, LAST_BIAS = SECOND_BIAS + H;
-  static_assert(D % 16 == 0 && H % 16 == 0 && ROWS % 32 == 0 && WARPS % ROW_TILES == 0 && THREADS >= ROWS, "sizes");
+  static constexpr int FIRST_BIAS = OUT * UNIT_STRIDE, SECOND_BIAS = FIRST_BIAS + H;
+  static constexpr int LAST_BIAS = SECOND_BIAS + UNITS;
+  static_assert(D % 16 == 0 && UNITS % 32 == 0 && ROWS % 32 == 0 && THREADS >= ROWS, "sizes");
+  static_assert(ROW_TILES % SPLIT == 0 && CLASSES % SPLIT == 0 && CLASSES * UNIT_GROUPS <= 32, "shares");
 };
 
 // A network as the caller holds it: weight [units, inputs] and bias of each layer in turn, of all members.
@@ -97,44 +126,90 @@ struct Args {
   const float* corrections;       // [M, steps * updates, 2]: reciprocals of Adam's bias corrections
   const int* tables;              // bounds [64, P, 2], sides [2, P, P], rolled [2, P, P], lots [P]
   const unsigned* words;          // [steps, M, 3 lanes + updates * batch]
-  float* networks[NETWORKS][LEAVES];
+  float* networks[NETWORKS][LEAVES];  // never indexed by a number known late: then it need not lie in memory
   int* bar;  // [M, lanes], as are the next two
   int* position;
   int* age;
   int2* replay;    // [slots * lanes, M]
   float* loss;     // [M], as is the next
   float* q_mean;
-  float4* scratch;  // [M, 3, TILES, THREADS]: all networks but PARAMS, which live on chip
+  float4* scratch;  // [M, CLUSTER, 3, TILES, SPAN]: networks that are not on chip, all along or before they get there
 };
 
-// A thread's place: its warp, the group of four lanes it is in, its number in that quad, and where its fours lie.
+// A thread's place: its warp, the unit group that the warp works on (among all, and in its block), the share it takes,
+// the group of four lanes that the thread is in, its number in that quad, and where its fours lie.
 struct Place {
-  int thread, warp, group, quad, slot;
+  int thread, warp, unit_group, own_group, share, group, quad, slot;
 };
 
 DEVICE int slot_of(int group, int quad) { return (4 * group + quad) ^ (2 * (group & 2)); }
 
+template <class S>
 DEVICE Place place() {
-  int thread = thread_id(), group = thread % 32 / 4, quad = thread % 4;
-  return {thread, thread / 32, group, quad, thread / 32 * 32 + slot_of(group, quad)};
+  int thread = thread_id(), warp = thread / 32, group = thread % 32 / 4, quad = thread % 4;
+  int own_group = warp % S::OWN_GROUPS, slot = 32 * own_group + slot_of(group, quad);
+  return {thread, warp, S::OWN_GROUPS * rank_of<S>() + own_group, own_group, warp / S::OWN_GROUPS, group, quad, slot};
 }
 
-// Tile of the output layer: {w[o][n], w[o+1][n], w[o][n+8], w[o+1][n+8]} with o = 2 quad and n = 16 warp + group.
-// Tile of the biases: group 0 holds those of the first hidden layer for units 16 warp + 2 quad + {0, 1, 8, 9}, group 1
-// those of the second; group 2 of warp 0 those of the outputs 2 quad + {0, 1}.
+// Waits for the warps of the unit group.
+template <class S>
+DEVICE void share_sync(const Place& at) {
+  if (S::SPLIT == 1)
+    warp_sync();
+  else
+    group_sync(at.own_group, 32 * S::SPLIT);
+}
+
+// Tiles that belong to a warp, in its own count: OWN of both hidden layers, then two small ones, of share 0. `exists`
+// is false for one beyond a layer.
+struct Own {
+  int tile;
+  bool exists;
+};
+
+template <class S>
+DEVICE Own own_tile(int number, const Place& at) {
+  if (number >= S::OWN) return {S::BIG_TILES + number - S::OWN, at.share == 0};
+  if (number >= S::OWN_IN) return {S::IN_TILES + S::SPLIT * (number - S::OWN_IN) + at.share, true};
+  int tile = S::SPLIT * number + at.share;
+  return {tile, S::IN_TILES % S::SPLIT == 0 || tile < S::IN_TILES};
+}
+
+// Tile of the output layer: {w[o][n], w[o+1][n], w[o][n+8], w[o+1][n+8]} with o = 2 quad and n = 16 unit_group + group.
+// Tile of the biases: quad 0 holds those of the hidden layers {b1[n], b1[n+8], b2[n], b2[n+8]}; in a block's first unit
+// group the first number of quad 1 is that of output `group`.
 // `small` is one of the SMALL parts; returns null for a number that is padding.
 template <class S>
 DEVICE float* small_number(float* small, int tile, int number, const Place& at) {
-  int unit = 16 * at.warp + at.group, pair = 2 * at.quad + number % 2;
-  if (tile == S::BIG_TILES) return small + pair * S::HIDDEN_STRIDE + unit + 8 * (number / 2);
-  int biased = 16 * at.warp + pair + 8 * (number / 2);
-  if (at.group < 2) return small + (at.group == 0 ? S::FIRST_BIAS : S::SECOND_BIAS) + biased;
-  return at.group == 2 && at.warp == 0 && number < 2 ? small + S::LAST_BIAS + pair : nullptr;
+  int unit = 16 * at.own_group + at.group;
+  if (tile == S::BIG_TILES) return small + (2 * at.quad + number % 2) * S::UNIT_STRIDE + unit + 8 * (number / 2);
+  if (at.quad == 0 && number < 2) return small + S::FIRST_BIAS + 16 * at.unit_group + at.group + 8 * number;
+  if (at.quad == 0) return small + S::SECOND_BIAS + unit + 8 * (number - 2);
+  return at.quad == 1 && at.own_group == 0 && number == 0 ? small + S::LAST_BIAS + at.group : nullptr;
 }
 
+// Where the thread's fours of a tile lie among those of a network: on chip, where the first layer is whole, and apart.
 template <class S>
-DEVICE float4* scratch_of(const Args& args, Network network) {
-  return args.scratch + (block_id() * (NETWORKS - 1LL) + (network - TARGET)) * S::TILES * S::THREADS;
+DEVICE int own_place(int tile, bool is_on_chip, const Place& at) {
+  if (!is_on_chip || S::CLUSTER == 1) return tile * S::SPAN + at.slot;
+  if (tile < S::IN_TILES) return tile * S::IN_SPAN + 32 * (at.unit_group - at.own_group) + at.slot;
+  return S::IN_TILES * S::IN_SPAN + (tile - S::IN_TILES) * S::SPAN + at.slot;
+}
+
+// The block's tiles of a network.
+template <class S>
+DEVICE float4* tiles_of(const Args& args, float* shared, int network) {
+  if (network == PARAMS) return reinterpret_cast<float4*>(shared + S::WEIGHTS);
+  if (network == TARGET && S::CLUSTER > 1) return reinterpret_cast<float4*>(shared + S::STAGE);
+  int place = (network - TARGET) * S::TILES * S::SPAN;
+  return args.scratch + (block_id() * S::CLUSTER + rank_of<S>()) * ((NETWORKS - 1LL) * S::TILES * S::SPAN) + place;
+}
+
+DEVICE float* leaf_of(const Args& args, int network, Leaf leaf) {
+  float* found = args.networks[network][0];
+  UNROLL
+  for (int i = 1; i < LEAVES; ++i) found = leaf == i ? args.networks[network][i] : found;
+  return found;
 }
 
 // Where the caller holds the numbers of a tile: leaf, and index in it; below 0 for padding.
@@ -151,14 +226,13 @@ DEVICE Spot spot(Leaf leaf, int size, int row, int rows, int column, int columns
 template <class S>
 DEVICE Spot caller_spot(const Sizes& sizes, int tile, int number, const Place& at) {
   int observed = sizes.seen + sizes.positions, h1 = sizes.hidden1, h2 = sizes.hidden2, outputs = sizes.outputs;
-  int low = 16 * at.warp + at.group, unit = low + 8 * (number / 2), pair = 2 * at.quad + number % 2;
+  int low = 16 * at.unit_group + at.group, unit = low + 8 * (number / 2), pair = 2 * at.quad + number % 2;
   if (tile < S::IN_TILES) return spot(WEIGHT1, h1 * observed, unit, h1, 8 * tile + pair, observed);
   if (tile < S::BIG_TILES) return spot(WEIGHT2, h2 * h1, unit, h2, 8 * (tile - S::IN_TILES) + pair, h1);
   if (tile == S::BIG_TILES) return spot(WEIGHT3, outputs * h2, pair, outputs, unit, h2);
-  int biased = 16 * at.warp + pair + 8 * (number / 2);
-  if (at.group == 0) return spot(BIAS1, h1, 0, 1, biased, h1);
-  if (at.group == 1) return spot(BIAS2, h2, 0, 1, biased, h2);
-  return spot(BIAS3, outputs, 0, at.group == 2 && at.warp == 0 && number < 2, pair, outputs);
+  int biased = low + 8 * (number % 2);
+  if (at.quad > 0) return spot(BIAS3, outputs, 0, at.quad == 1 && at.own_group == 0 && number == 0, at.group, outputs);
+  return number < 2 ? spot(BIAS1, h1, 0, 1, biased, h1) : spot(BIAS2, h2, 0, 1, biased, h2);
 }
 
 }  // namespace tidewalk

@@ -1,7 +1,9 @@
-// Entry point of the kernel in one size, given as TIDEWALK_D, _H, _ROWS, _PRODUCTS and _NAME on the command line.
+// Entry point of the kernel in one size, given as TIDEWALK_D, _H, _ROWS, _PRODUCTS, _SPLIT, _CLUSTER and
+// _NAME on the command line.
 #include "learn.cuh"
 
-using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRODUCTS>;
+using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRODUCTS, TIDEWALK_SPLIT,
+                             TIDEWALK_CLUSTER>;
 
 // What the call changes in place is passed twice, first as an operand and then as a result; both are the same memory.
 #define UNNAMED const void *, const void *, const void *, const void *, const void *, const void *
@@ -12,7 +14,13 @@ using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRO
 #define TIDEWALK_MORE
 #endif
 
-extern "C" __global__ void __launch_bounds__(Size::THREADS, 1)
+#if TIDEWALK_CLUSTER > 1
+#define CLUSTER_OF __cluster_dims__(1, TIDEWALK_CLUSTER, 1)
+#else
+#define CLUSTER_OF
+#endif
+
+extern "C" __global__ void CLUSTER_OF __launch_bounds__(Size::THREADS, Size::CLUSTER > 1 ? 1 : 512 / Size::THREADS)
     TIDEWALK_NAME(const tidewalk::Sizes* sizes, const tidewalk::Reals* reals, const int* move_ticks, const int* flags,
                   const float* features, const float* half_spread, const int* train,
                   const tidewalk::MemberReals* per_member, const float* scaler, const float* powers,

@@ -174,6 +174,8 @@ DEVICE void add_units(Rows<S>& sums, const Four& four) {
       sums[row][i / 4][i % 4] = sums[row][i / 4][i % 4] * (1.0f / WEIGHT_SCALE) + four.number[i / 4 * 2 + i % 2];
 }
 
+DEVICE float sum_of(const float (&sums)[4][4], int i) { return (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]); }
+
 // Partial sums of the output layer into row `first` of OUTPUT and those that follow.
 template <class S>
 DEVICE void kept_outputs(float* shared, const Kept<S>& kept, int first, const Place& at) {
@@ -205,7 +207,7 @@ DEVICE void value_tile(float* shared, const Kept<S>& kept, int lowest, int highe
   const float* small = shared + S::SMALL;
   Rows<S> base;
   times_units<S, S::IN_TILES>(base, observed_rows<S>(shared),
-                              reinterpret_cast<float4*>(shared + S::WEIGHTS) + at.slot, Follow{nullptr, 0.0f}, at);
+                              reinterpret_cast<const float4*>(shared + S::WEIGHTS) + at.slot, at);
   add_units<S>(base, Four(small + S::FIRST_BIAS, at));
   ROLLED
   for (int position = lowest; position <= highest; ++position) {
@@ -300,7 +302,7 @@ DEVICE Sizes learner_sizes(const MapSizes& sizes) {
 // Every part_count()-th tile of the member's range, from tile part_id() on.
 template <class S>
 DEVICE void map_member(const MapArgs& args, float* shared) {
-  const Place at = place();
+  const Place at = place<S>();
   const MapSizes given = *args.sizes;
   const Sizes sizes = learner_sizes(given);
   int window = args.window[block_id()], first = args.ranges[2 * window], stop = args.ranges[2 * window + 1];

@@ -20,28 +20,41 @@ OUTPUTS = 8
 PRODUCTS = {"float32": 3, "tf32": 1}
 """Products of halves that make up one of a precision: three keep 22 bits of a number, one keeps tf32's eleven."""
 _WIDTHS, _OBSERVED = (64, 128), (32, 48, 64, 128)
-_MIN_CAPABILITY = 8.0
+_MIN_CAPABILITY, _CLUSTER_CAPABILITY = 8.0, 9.0
+_CLUSTER = 4
+"""Blocks that share a member where there are few: of the widest networks, which keep that many busy."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One compiled kernel: observations of `observed` columns, two hidden layers of `hidden` units."""
+    """One compiled kernel: observations of `observed` columns, two hidden layers of `hidden` units.
+
+    A member is worked on by `cluster` blocks, on as many multiprocessors; its results do not depend on their number.
+    """
 
     observed: int
     hidden: int
     products: int
+    cluster: int = 1
 
     source: ClassVar[str] = "learn"
 
     @property
     def name(self) -> str:
         """Of the kernel and of its file."""
-        return f"{self.source}_d{self.observed}_h{self.hidden}_p{self.products}"
+        shared = f"_c{self.cluster}" if self.cluster > 1 else ""
+        return f"{self.source}_d{self.observed}_h{self.hidden}_p{self.products}{shared}"
+
+    @property
+    def architecture(self) -> str:
+        """What the source is compiled for."""
+        return "compute_80" if self.cluster == 1 else "compute_90"
 
     @property
     def defines(self) -> dict[str, int]:
         """Sizes that the source is compiled for."""
-        return {"D": self.observed, "H": self.hidden, "ROWS": self.rows, "PRODUCTS": self.products}
+        sizes = {"D": self.observed, "H": self.hidden, "ROWS": self.rows, "PRODUCTS": self.products}
+        return {**sizes, "SPLIT": self.split, "CLUSTER": self.cluster}
 
     @property
     def rows(self) -> int:
@@ -49,26 +62,37 @@ class Plan:
         return 32 if self.observed == max(_OBSERVED) and self.hidden == max(_WIDTHS) else 64
 
     @property
+    def split(self) -> int:
+        """Warps that share 16 hidden units."""
+        return 2 if self.cluster == 1 else self.rows // 16
+
+    @property
     def threads(self) -> int:
-        """Threads of a block: a warp for every 16 hidden units."""
-        return 2 * self.hidden
+        """Threads of a block: `split` warps for every 16 of its hidden units."""
+        return 2 * self.hidden // self.cluster * self.split
 
     @property
     def scratch(self) -> tuple[int, int, int]:
         """Numbers of a member that a launch keeps in its own order (see `layout.cuh`): networks, fours, 4."""
-        return 3, (self.observed // 8 + self.hidden // 8 + 2) * self.threads, 4
+        return 3, (self.observed // 8 + self.hidden // 8 + 2) * 2 * self.hidden, 4
 
     @property
     def shared_bytes(self) -> int:
         """Memory on chip that a block needs: the offsets of `layout.cuh`."""
         inputs, units, rows = self.observed + 8, self.hidden + 8, self.rows
-        head = OUTPUTS * units + 2 * self.hidden + OUTPUTS
-        weights = self.hidden * (self.observed + self.hidden) + 2 * head
-        parts = self.threads // 32 // (rows // 16)
-        activations = rows * (inputs + 2 * units + (parts + 1) * OUTPUTS)
+        own = self.hidden // self.cluster
+        head = OUTPUTS * (own + 8) + self.hidden + own + OUTPUTS
+        layers = self.hidden * (self.observed + own)
+        weights = layers + 2 * head
+        parts = self.cluster * min(self.threads // 32 // (rows // 16), own // 32)
+        staged, output = 2 * max(2, self.split) * 8 * own, rows * ((parts + 1) * OUTPUTS + 24)
+        output = max(output, staged) if self.cluster == 1 else output + self.hidden * (own + 8) + layers
+        activations = rows * (inputs + 2 * units) + output
         positions = OUTPUTS - 1
         tables = (2 * FLAG_WORDS + 4 * positions + 1) * positions
-        return 4 * (weights + activations + 2 * self.observed + 12 * rows + 64 + -(-tables // 4) * 4)
+        size = 4 * (weights + activations + 2 * self.observed + 24 * rows + 80 + -(-tables // 4) * 4)
+        raw = 4 * rows * self.observed
+        return size + raw if self.hidden == max(_WIDTHS) and size + raw <= 227 * 1024 else size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +100,11 @@ class MapPlan(Plan):
     """The kernel of the greedy maps: here `observed` counts features alone, and a bar is a row."""
 
     source: ClassVar[str] = "maps"
+
+    @property
+    def split(self) -> int:
+        """A warp has its 16 hidden units for itself."""
+        return 1
 
     @property
     def shared_bytes(self) -> int:
@@ -92,22 +121,43 @@ class WalkPlan:
     """The kernel that goes through the maps of a range: the same whatever the network."""
 
     source: ClassVar[str] = "walk"
+    architecture: ClassVar[str] = "compute_80"
     name: ClassVar[str] = "walk"
     defines: ClassVar[dict[str, int]] = {}
     threads: ClassVar[int] = 1024
-    shared_bytes: ClassVar[int] = 4 * (7 * 1024 + (4 * (OUTPUTS - 1) + 1) * (OUTPUTS - 1) + 1)
+    shared_bytes: ClassVar[int] = 4 * ((2 + 3 * 5) * 1024 + (4 * (OUTPUTS - 1) + 1) * (OUTPUTS - 1) + 1)
     """The offsets of `walk.cuh`."""
 
 
 AnyPlan = Plan | WalkPlan
 PLANS = tuple(Plan(d, h, p) for h in _WIDTHS for d in _OBSERVED for p in PRODUCTS.values())
+CLUSTER_PLANS = tuple(Plan(48, max(_WIDTHS), p, _CLUSTER) for p in PRODUCTS.values())
 MAP_PLANS = tuple(MapPlan(plan.observed, plan.hidden, plan.products) for plan in PLANS)
-ALL_PLANS: tuple[AnyPlan, ...] = (*PLANS, *MAP_PLANS, WalkPlan())
+ALL_PLANS: tuple[AnyPlan, ...] = (*PLANS, *CLUSTER_PLANS, *MAP_PLANS, WalkPlan())
 
 
 def plan_for(program: Program, precision: str) -> Plan:
     """The smallest kernel that holds the networks of a program that `unsupported` has no objection to."""
     return Plan(*_sizes(program, program.env.observation_size(program.num_features)), PRODUCTS[precision])
+
+
+def shared_out(plan: Plan, members: int, device: Any) -> Plan:
+    """A plan by which more multiprocessors of a device work for few members; else the same.
+
+    A cluster lies within a group of multiprocessors, of which there are up to 18 in one: what a group has left over
+    takes no cluster.
+    """
+    if float(getattr(device, "compute_capability", "0")) < _CLUSTER_CAPABILITY:
+        return plan
+    places = int(getattr(device, "core_count", 0)) // 18 * (18 // _CLUSTER)
+    holding = (other for other in CLUSTER_PLANS if _holds(other, plan) and other.shared_bytes <= _shared_memory(device))
+    return next(holding, plan) if members <= places else plan
+
+
+def _holds(cluster: Plan, plan: Plan) -> bool:
+    """Whether the kernel of a cluster can take the place of another."""
+    is_same = cluster.hidden == plan.hidden and cluster.products == plan.products
+    return is_same and cluster.observed >= plan.observed
 
 
 def map_plan_for(program: Program, precision: str) -> MapPlan:
@@ -151,16 +201,20 @@ def unfit(device: Any, plan: Plan) -> str | None:
     capability = float(getattr(device, "compute_capability", "0"))
     if capability < _MIN_CAPABILITY:
         return f"it needs compute capability {_MIN_CAPABILITY} or more, and {device.device_kind} has {capability}"
-    shared = int(getattr(device, "shared_memory_per_block_optin", 0) or _shared_memory(capability))
+    shared = _shared_memory(device)
     if shared < plan.shared_bytes:
         return f"it needs {plan.shared_bytes} bytes of memory on chip, and {device.device_kind} has {shared}"
     return None
 
 
-def _shared_memory(capability: float) -> int:
-    """Most shared memory of a block by compute capability: CUDA C++ Programming Guide 13.0, table of section 5.4."""
+def _shared_memory(device: Any) -> int:
+    """Most shared memory of a block: as the device says, or by its compute capability.
+
+    The table is that of section 5.4 of the CUDA C++ Programming Guide 13.0.
+    """
+    said = int(getattr(device, "shared_memory_per_block_optin", 0))
     kib = {8.0: 163, 8.6: 99, 8.7: 163, 8.9: 99, 9.0: 227, 10.0: 227, 10.3: 227, 11.0: 227, 12.0: 99, 12.1: 99}
-    return kib.get(capability, 99) * 1024
+    return said or kib.get(float(device.compute_capability), 99) * 1024
 
 
 @functools.cache

@@ -91,121 +91,232 @@ DEVICE void adam(float4& weight, float4& first, float4& second, const float (&gr
   adam(weight.w, first.w, second.w, factor * gradient[3], step);
 }
 
-constexpr int AHEAD = 4;  // tiles whose moments are on their way while others are worked on
+// Moments of a few of the warp's own tiles, on their way from device memory while others are worked on.
+template <class S>
 struct Moments {
-  float4 first[AHEAD], second[AHEAD];
+  static constexpr int AHEAD = 4;
+  float4 *first, *second;  // the thread's own tiles
+  float4 coming1[AHEAD], coming2[AHEAD];
+
+  DEVICE Moments(const Args& args, float* shared, const Place& at)
+      : first(tiles_of<S>(args, shared, MOMENT1) + at.slot), second(tiles_of<S>(args, shared, MOMENT2) + at.slot) {
+    UNROLL
+    for (int number = 0; number < AHEAD; ++number) ask(number, at);
+  }
+
+  DEVICE void ask(int number, const Place& at) {
+    Own own = own_tile<S>(number, at);
+    if (number >= S::OWN + 2 || !own.exists) return;
+    coming1[number % AHEAD] = first[own.tile * S::SPAN];
+    coming2[number % AHEAD] = second[own.tile * S::SPAN];
+  }
+
+  DEVICE void take(int number, float4& one, float4& two, const Place& at) {
+    one = coming1[number % AHEAD];
+    two = coming2[number % AHEAD];
+    ask(number + AHEAD, at);
+  }
+
+  DEVICE void give(int, const Own& own, const float4& one, const float4& two) {
+    first[own.tile * S::SPAN] = one;
+    second[own.tile * S::SPAN] = two;
+  }
+};
+
+// Moments of the warp's own tiles: in registers for a whole launch where a cluster shares the member, else of none.
+template <class S, bool = (S::CLUSTER > 1)>
+struct HeldMoments {
+  DEVICE void load(const Args&, float*, const Place&) {}
+  DEVICE void store(const Args&, float*, const Place&) {}
 };
 
 template <class S>
-DEVICE void fetch(Moments& moments, const float4* first, const float4* second, int base) {
-  UNROLL
-  for (int i = 0; i < AHEAD; ++i)
-    if (base + i < S::BIG_TILES) {
-      moments.first[i] = first[(base + i) * S::THREADS];
-      moments.second[i] = second[(base + i) * S::THREADS];
-    }
-}
+struct HeldMoments<S, true> {
+  float4 first[S::OWN + 2], second[S::OWN + 2];
 
-template <class S>
-DEVICE void apply_hidden(float* shared, const Gradients<S>& gradients, float factor, Moments (&moments)[2],
-                         float4* first, float4* second, const Step& step, const Place& at) {
-  float4* weights = reinterpret_cast<float4*>(shared + S::WEIGHTS) + at.slot;
-  UNROLL
-  for (int base = 0; base < S::BIG_TILES; base += AHEAD) {
-    Moments& now = moments[base / AHEAD % 2];
-    fetch<S>(moments[(base / AHEAD + 1) % 2], first, second, base + AHEAD);
+  template <class Use>
+  DEVICE void for_all(const Args& args, float* shared, const Place& at, Use use) {
     UNROLL
-    for (int i = 0; i < AHEAD; ++i)
-      if (base + i < S::BIG_TILES) {
-        int place = (base + i) * S::THREADS;
-        float4 weight = weights[place];
-        adam(weight, now.first[i], now.second[i], gradients.hidden[base + i], factor, step);
-        weights[place] = weight;
-        first[place] = now.first[i];
-        second[place] = now.second[i];
-      }
+    for (int number = 0; number < S::OWN + 2; ++number) {
+      Own own = own_tile<S>(number, at);
+      int place = own.tile * S::SPAN + at.slot;
+      if (!own.exists) continue;
+      use(first[number], tiles_of<S>(args, shared, MOMENT1)[place]);
+      use(second[number], tiles_of<S>(args, shared, MOMENT2)[place]);
+    }
   }
+
+  DEVICE void load(const Args& args, float* shared, const Place& at) {
+    for_all(args, shared, at, [](float4& own, float4& tile) { own = tile; });
+  }
+
+  DEVICE void store(const Args& args, float* shared, const Place& at) {
+    for_all(args, shared, at, [](float4& own, float4& tile) { tile = own; });
+  }
+
+  DEVICE void take(int number, float4& one, float4& two, const Place&) {
+    one = first[number];
+    two = second[number];
+  }
+
+  DEVICE void give(int number, const Own&, const float4& one, const float4& two) {
+    first[number] = one;
+    second[number] = two;
+  }
+};
+
+template <class S>
+DEVICE HeldMoments<S, true>& moments_of(const Args&, float*, HeldMoments<S, true>& held, const Place&) {
+  return held;
 }
 
-// Output weights and biases, and their targets, which live on chip.
 template <class S>
-DEVICE void apply_small(const Args& args, float* shared, int tile, const float (&gradient)[4], float factor,
-                        const Step& step, float share, const Place& at) {
-  int place = tile * S::THREADS + at.slot;
-  float* first = reinterpret_cast<float*>(scratch_of<S>(args, MOMENT1) + place);
-  float* second = reinterpret_cast<float*>(scratch_of<S>(args, MOMENT2) + place);
+DEVICE Moments<S> moments_of(const Args& args, float* shared, HeldMoments<S, false>&, const Place& at) {
+  return Moments<S>(args, shared, at);
+}
+
+// Output weights or biases, and their targets, which live on chip.
+template <class S>
+DEVICE void apply_small(float* shared, int tile, float4& first, float4& second, const float (&gradient)[4],
+                        float factor, const Step& step, float share, const Place& at) {
+  float *firsts[4] = {&first.x, &first.y, &first.z, &first.w};
+  float *seconds[4] = {&second.x, &second.y, &second.z, &second.w};
   UNROLL
   for (int i = 0; i < 4; ++i) {
     float* weight = small_number<S>(shared + S::SMALL, tile, i, at);
     if (weight == nullptr) continue;
-    adam(*weight, first[i], second[i], factor * gradient[i], step);
+    adam(*weight, *firsts[i], *seconds[i], factor * gradient[i], step);
     float& target = weight[S::TARGET_SMALL - S::SMALL];
     if (share == 1.0f)
       target = *weight;
     else if (share > 0.0f)
       follow(target, *weight, share);
+    if (tile == S::BIG_TILES || i > 1 || at.quad > 0) continue;
+    send_others<S>(weight, *weight);  // biases of the first layer
+    send_others<S>(&target, target);
+  }
+}
+
+// How the gradients of weights and those of biases are scaled, and by what share the targets on chip follow.
+struct Factors {
+  float weights, biases, share;
+};
+
+template <class S, class Source>
+DEVICE void apply_tiles(float* shared, const Gradients<S>& gradients, const float (&biases)[4], const Factors& factors,
+                        Source& moments, const Step& step, const Place& at) {
+  float4* weights = reinterpret_cast<float4*>(shared + S::WEIGHTS);
+  UNROLL
+  for (int number = 0; number < S::OWN + 2; ++number) {
+    Own own = own_tile<S>(number, at);
+    float4 first, second;
+    moments.take(number, first, second, at);
+    if (!own.exists) continue;
+    int place = own_place<S>(own.tile, true, at);
+    if (number < S::OWN) {
+      float4 weight = weights[place];
+      adam(weight, first, second, gradients.hidden[number < S::OWN ? number : 0], factors.weights, step);
+      weights[place] = weight;
+      if (number < S::OWN_IN)
+        send_others<S>(weights + place, weight);
+      else
+        send_weights<S>(shared, own.tile, weight, at);
+    } else if (number == S::OWN) {
+      apply_small<S>(shared, own.tile, first, second, gradients.output, factors.weights, step, factors.share, at);
+    } else {
+      apply_small<S>(shared, own.tile, first, second, biases, factors.biases, step, factors.share, at);
+    }
+    moments.give(number, own, first, second);
   }
 }
 
 DEVICE float square(float value) { return value * value; }
 
+// Leaves the sums of squares of the warp's gradients in the NORMS of all that share the member: [unit group, class of
+// tiles]. The small tiles are of class 0; the biases of the outputs, which all blocks know, are counted by one.
 template <class S>
-DEVICE float sum_of_squares(const Gradients<S>& gradients, const float (&biases)[4], float factor, float bias_factor) {
-  float sum = 0.0f;
+DEVICE void leave_squares(float* shared, const Gradients<S>& gradients, const float (&biases)[4], float factor,
+                          float bias_factor, const Place& at) {
+  constexpr int COUNT = S::CLASSES / S::SPLIT;
+  float sums[COUNT] = {};
   UNROLL
-  for (int i = 0; i < 4; ++i) sum += square(bias_factor * biases[i]) + square(factor * gradients.output[i]);
+  for (int i = 0; i < 4; ++i)
+    if (at.share == 0) {
+      float bias = at.quad == 0 || at.unit_group == 0 ? biases[i] : 0.0f;
+      sums[0] += square(bias_factor * bias) + square(factor * gradients.output[i]);
+    }
   UNROLL
-  for (int tile = 0; tile < S::BIG_TILES; ++tile)
+  for (int number = 0; number < S::OWN; ++number)
     UNROLL
-    for (int i = 0; i < 4; ++i) sum += square(factor * gradients.hidden[tile][i]);
-  return sum;
-}
-
-// Moves the hidden layers of the target network, all at once: by a share of the way, or the whole way.
-template <class S>
-DEVICE void move_target(const Args& args, const float* shared, float share, const Place& at) {
-  float4* targets = scratch_of<S>(args, TARGET) + at.slot;
-  const float4* weights = reinterpret_cast<const float4*>(shared + S::WEIGHTS) + at.slot;
-  ROLLED
-  for (int place = 0; place < S::BIG_TILES * S::THREADS; place += S::THREADS) {
-    float4 target = targets[place];
-    follow(target, weights[place], share);
-    targets[place] = share == 1.0f ? weights[place] : target;
+    for (int i = 0; i < 4; ++i)
+      sums[(number < S::OWN_IN ? number : number - S::OWN_IN) % COUNT] += square(factor * gradients.hidden[number][i]);
+  UNROLL
+  for (int i = 0; i < COUNT; ++i) {
+    float sum = warp_sum(sums[i]);
+    float* place = shared + S::NORMS + S::CLASSES * at.unit_group + S::SPLIT * i + at.share;
+    if (at.thread % 32 == 0) send_all<S>(place, sum);
   }
 }
 
-// Everything an update changes but the hidden layers of a soft target network, once all gradients are known. `number`
-// counts the updates of this launch.
+DEVICE void move_tile(float4& target, const float4& weight, float share) {
+  if (share == 1.0f)
+    target = weight;
+  else
+    follow(target, weight, share);
+}
+
+// Moves the hidden layers of the target network, all at once: by a share of the way, or the whole way. In a cluster
+// only the second of them.
 template <class S>
-DEVICE void apply(const Args& args, float* shared, const Gradients<S>& gradients, int number, const Place& at) {
+DEVICE void move_target(const Args& args, float* shared, float share, const Place& at) {
+  constexpr int FIRST = S::CLUSTER > 1 ? S::OWN_IN : 0, AT_ONCE = S::CLUSTER > 1 ? 4 : 1;
+  float4* targets = tiles_of<S>(args, shared, TARGET);
+  const float4* weights = tiles_of<S>(args, shared, PARAMS);
+  _Pragma("unroll AT_ONCE") for (int number = FIRST; number < S::OWN; ++number) {
+    Own own = own_tile<S>(number, at);
+    int place = own_place<S>(own.tile, true, at);
+    if (own.exists) move_tile(targets[place], weights[place], share);
+  }
+}
+
+// Moves the first layer of the target network, as every block of a cluster knows it.
+template <class S>
+DEVICE void move_first_layer(const Args& args, float* shared, float share) {
+  using All = FirstLayer<S>;
+  const Place at = place<All>();
+  float4* targets = tiles_of<S>(args, shared, TARGET) + at.slot;
+  const float4* weights = tiles_of<S>(args, shared, PARAMS) + at.slot;
+  _Pragma("unroll 2") for (int tile = at.share; tile < S::IN_TILES; tile += All::SPLIT)
+    move_tile(targets[tile * S::IN_SPAN], weights[tile * S::IN_SPAN], share);
+}
+
+// Everything an update changes, once all gradients are known; the hidden layers of a soft target network, though, where
+// one block has the member, only when they are used. `number` counts the updates of this launch.
+template <class S>
+DEVICE void apply(const Args& args, float* shared, const Gradients<S>& gradients, int number, HeldMoments<S>& held,
+                  const Place& at) {
   const Known& by_heart = known<S>(shared);
   const Sizes& sizes = by_heart.sizes;
-  float4 *first = scratch_of<S>(args, MOMENT1) + at.slot, *second = scratch_of<S>(args, MOMENT2) + at.slot;
-  Moments moments[2];
-  fetch<S>(moments[0], first, second, 0);
+  auto&& moments = moments_of<S>(args, shared, held, at);
   const float* corrections = args.corrections + 2 * (block_id() * sizes.steps * sizes.updates + number);
-  float correction1 = corrections[0], correction2 = corrections[1];
-  float4 packed = gradients.biases(at);
-  float biases[4] = {packed.x, packed.y, packed.z, packed.w};
-  float bias_factor = 1.0f / (gradients.scale * static_cast<float>(sizes.batch)), factor = bias_factor / INPUT_SCALE;
-  float partial = warp_sum(sum_of_squares<S>(gradients, biases, factor, bias_factor));
-  float* norms = shared + S::SUMS + 16;
-  if (at.thread % 32 == 0) norms[at.warp] = partial;
-  block_sync();
-  float total = 0.0f;
+  float correction1 = corrections[0], correction2 = corrections[1], biases[4];
   UNROLL
-  for (int warp = 0; warp < S::WARPS; ++warp) total += norms[warp];
+  for (int i = 0; i < 4; ++i) biases[i] = gradients.bias(i, at);
+  float bias_factor = 1.0f / (gradients.scale * static_cast<float>(sizes.batch)), factor = bias_factor / INPUT_SCALE;
+  leave_squares<S>(shared, gradients, biases, factor, bias_factor, at);
+  member_sync<S>();
+  float total = warp_sum(at.thread % 32 < S::CLASSES * S::UNIT_GROUPS ? shared[S::NORMS + at.thread % 32] : 0.0f);
   float norm = sqrtf(total), most = by_heart.reals.max_grad_norm;
   bool is_soft = sizes.flags & SOFT;
   bool is_copy = !is_soft && (sizes.learned + number + 1) % sizes.target_period == 0;
   float share = is_soft ? by_heart.own.tau : is_copy ? 1.0f : 0.0f;
   float clip = norm < most ? 1.0f : most / norm;
-  factor *= clip;
   Step step{by_heart.own.lr, correction1, correction2, by_heart.reals.adam_eps};
-  apply_hidden<S>(shared, gradients, factor, moments, first, second, step, at);
-  apply_small<S>(args, shared, S::BIG_TILES, gradients.output, factor, step, share, at);
-  apply_small<S>(args, shared, S::BIG_TILES + 1, biases, clip * bias_factor, step, share, at);
-  if (is_copy) move_target<S>(args, shared, 1.0f, at);
+  apply_tiles<S>(shared, gradients, biases, {clip * factor, clip * bias_factor, share}, moments, step, at);
+  if (is_copy || (S::CLUSTER > 1 && is_soft)) move_target<S>(args, shared, share, at);
+  if (S::CLUSTER == 1) return;
+  member_sync<S>();  // all have been sent the first layer
+  if (share > 0.0f) move_first_layer<S>(args, shared, share);
 }
 
 }  // namespace tidewalk

@@ -1,5 +1,6 @@
-// One pass over the maps of a range for one member: positions along time, and the sums of what its fills did. A thread
-// composes a stretch of maps, the stretches are chained, then every thread goes through its own again.
+// One pass over the maps of a range for one member: positions along time, and the sums of what its fills did. Rows come
+// in chunks. Of a chunk every thread composes a stretch of maps, the stretches are chained, then the thread goes through
+// its own again; the next chunk is on its way meanwhile.
 #pragma once
 
 #include "grid.cuh"
@@ -27,15 +28,23 @@ struct WalkArgs {
   signed char* path;         // [M, bars]: position after each decision, flat beyond the range; or not written
 };
 
-constexpr int WALK_THREADS = 1024, WALK_AT_ONCE = 8;
+constexpr int WALK_THREADS = 1024, WALK_EACH = 4, WALK_CHUNK = WALK_EACH * WALK_THREADS;
 
-// Offsets in shared memory, in words of four bytes.
+// Rows of a chunk on chip: the stretches of two threads lie a word apart, so that neither rows that follow one another
+// nor those that threads take at once meet a bank of shared memory twice.
+constexpr int WALK_ROOM = WALK_CHUNK + WALK_THREADS;
+DEVICE int walk_place(int row) { return row + row / WALK_EACH; }
+
+// Offsets in shared memory, in words of four bytes. At the end the sums of all threads take the place of the rows.
 enum WalkPlace {
   WALK_SCAN = 0,  // two sets of a map for each thread
-  WALK_COUNTS = WALK_SCAN + 2 * WALK_THREADS,
-  WALK_REALS = WALK_COUNTS + 3 * WALK_THREADS,
-  WALK_TABLES = WALK_REALS + 2 * WALK_THREADS,
+  WALK_WORDS = WALK_SCAN + 2 * WALK_THREADS,
+  WALK_MOVES = WALK_WORDS + WALK_ROOM,
+  WALK_SPREADS = WALK_MOVES + WALK_ROOM,
+  WALK_TABLES = WALK_SPREADS + WALK_ROOM,
   WALK_SHARED = WALK_TABLES + 29 * 7 + 1,
+  WALK_COUNTS = WALK_WORDS,
+  WALK_REALS = WALK_COUNTS + 3 * WALK_THREADS,
 };
 
 DEVICE int composed(int first, int then, int positions) {
@@ -45,8 +54,9 @@ DEVICE int composed(int first, int then, int positions) {
   return word;
 }
 
-// The composed map of all stretches before this thread's.
-DEVICE int map_before(int* scan, int own, int positions) {
+// Chains the maps of all threads; on return the composed map up to and with a thread's own lies at its place in what is
+// returned.
+DEVICE const int* chained(int* scan, int own, int positions) {
   int thread = thread_id(), set = 0;
   scan[thread] = own;
   block_sync();
@@ -57,7 +67,7 @@ DEVICE int map_before(int* scan, int own, int positions) {
     scan[(1 - set) * WALK_THREADS + thread] = word;
     block_sync();
   }
-  return thread == 0 ? identity_map(positions) : scan[set * WALK_THREADS + thread - 1];
+  return scan + set * WALK_THREADS;
 }
 
 struct Walked {
@@ -82,60 +92,60 @@ DEVICE Walked sum_all(int* shared, const Walked& own) {
   return {{counts[0], counts[WALK_THREADS], counts[2 * WALK_THREADS]}, {reals[0], reals[WALK_THREADS]}};
 }
 
-// Composed map of the rows [begin, end), and their squares added up.
-DEVICE int compose_stretch(const int* words, const float* squares, int begin, int end, int positions, float& total) {
-  int word = identity_map(positions);
-  ROLLED
-  for (int row = begin; row < end; row += WALK_AT_ONCE) {
-    int maps[WALK_AT_ONCE];
-    float parts[WALK_AT_ONCE];
-    UNROLL
-    for (int i = 0; i < WALK_AT_ONCE; ++i) {
-      int place = row + i < end ? row + i : end - 1;
-      maps[i] = words[place];
-      parts[i] = squares[place];
-    }
-    UNROLL
-    for (int i = 0; i < WALK_AT_ONCE; ++i) {
-      if (row + i >= end) continue;
-      word = composed(word, maps[i], positions);
-      total += parts[i];
-    }
+// Rows of a chunk on their way to the chip; those of a thread are WALK_THREADS apart, so that a warp reads them at once.
+struct Ahead {
+  int words[WALK_EACH], moves[WALK_EACH];
+  float spreads[WALK_EACH];
+};
+
+constexpr int ROLL_BIT = 1 << 30;  // of a map on chip: positions are rolled over the bar
+
+// Asks for the rows from `base` on, counted from bar `first`; adds their squares to `total`. A row beyond the last of
+// `rows` moves nothing.
+DEVICE void fetch_chunk(Ahead& ahead, const WalkArgs& args, const WalkSizes& sizes, int first, int base, int rows,
+                        float& total) {
+  long long start = static_cast<long long>(block_id()) * sizes.room;
+  float squares[WALK_EACH];
+  UNROLL
+  for (int i = 0; i < WALK_EACH; ++i) {
+    int row = base + i * WALK_THREADS + thread_id(), bar = first + row;
+    bool is_row = row < rows;
+    ahead.words[i] = is_row ? args.words[start + row] | (args.flags[bar] & ROLL ? ROLL_BIT : 0)
+                            : identity_map(sizes.positions);
+    ahead.moves[i] = is_row ? args.move_ticks[bar] : 0;
+    ahead.spreads[i] = is_row && sizes.has_spread ? args.half_spread[bar + 1] : 0.0f;
+    squares[i] = is_row ? args.squares[start + row] : 0.0f;
   }
-  return word;
+  UNROLL
+  for (int i = 0; i < WALK_EACH; ++i) total += squares[i];
 }
 
-// Goes through the rows [begin, end), counted from bar `first`, from `position` on. `sides` and what follows it are tables on chip.
-DEVICE void follow_stretch(const WalkArgs& args, const WalkSizes& sizes, const int* sides, int first, int begin,
-                           int end, int position, Walked& walked) {
-  int count = sizes.positions;
-  const int *rolled = sides + 2 * count * count, *lots = rolled + 2 * count * count;
-  const int* words = args.words + static_cast<long long>(block_id()) * sizes.room;
-  signed char* path = args.path + static_cast<long long>(block_id()) * sizes.bars;
-  ROLLED
-  for (int row = begin; row < end; row += WALK_AT_ONCE) {
-    int maps[WALK_AT_ONCE], flags[WALK_AT_ONCE], moves[WALK_AT_ONCE];
-    float spreads[WALK_AT_ONCE];
-    UNROLL
-    for (int i = 0; i < WALK_AT_ONCE; ++i) {
-      int place = row + i < end ? row + i : end - 1;
-      maps[i] = words[place];
-      flags[i] = args.flags[first + place];
-      moves[i] = args.move_ticks[first + place];
-      spreads[i] = sizes.has_spread ? args.half_spread[first + place + 1] : 0.0f;
-    }
-    UNROLL
-    for (int i = 0; i < WALK_AT_ONCE; ++i) {
-      if (row + i >= end) continue;
-      int after = field(maps[i], position), has_roll = (flags[i] & ROLL) != 0;
-      int entry = (has_roll * count + position) * count + after, traded = sides[entry];
-      walked.counts[0] += lots[after] * moves[i];
-      walked.counts[1] += traded;
-      walked.counts[2] += rolled[entry];
-      walked.reals[0] += static_cast<float>(traded) * spreads[i];
-      if (sizes.has_path) path[row + i] = static_cast<signed char>(after);
-      position = after;
-    }
+DEVICE void put_chunk(int* shared, const Ahead& ahead) {
+  UNROLL
+  for (int i = 0; i < WALK_EACH; ++i) {
+    int place = walk_place(i * WALK_THREADS + thread_id());
+    shared[WALK_WORDS + place] = ahead.words[i];
+    shared[WALK_MOVES + place] = ahead.moves[i];
+    reinterpret_cast<float*>(shared)[WALK_SPREADS + place] = ahead.spreads[i];
+  }
+}
+
+// Goes through the thread's own rows of a chunk, of which `count` are rows of the range, from `position` on; `path` is
+// where their positions belong, or null.
+DEVICE void follow_stretch(const int* shared, const WalkSizes& sizes, int count, int position, signed char* path,
+                           Walked& walked) {
+  int all = sizes.positions, own = walk_place(WALK_EACH * thread_id());
+  const int* sides = shared + WALK_TABLES;
+  const int *rolled = sides + 2 * all * all, *lots = rolled + 2 * all * all;
+  for (int i = 0; i < WALK_EACH && i < count; ++i) {
+    int word = shared[WALK_WORDS + own + i], after = field(word, position);
+    int entry = ((word & ROLL_BIT) != 0) * all * all + position * all + after, traded = sides[entry];
+    walked.counts[0] += lots[after] * shared[WALK_MOVES + own + i];
+    walked.counts[1] += traded;
+    walked.counts[2] += rolled[entry];
+    walked.reals[0] += static_cast<float>(traded) * reinterpret_cast<const float*>(shared)[WALK_SPREADS + own + i];
+    if (path != nullptr) path[i] = static_cast<signed char>(after);
+    position = after;
   }
 }
 
@@ -143,21 +153,31 @@ DEVICE void walk_member(const WalkArgs& args, int* shared) {
   const WalkSizes sizes = *args.sizes;
   int thread = thread_id(), count = sizes.positions, bounds = 2 * FLAG_WORDS * count;
   int window = args.window[block_id()], first = args.ranges[2 * window], stop = args.ranges[2 * window + 1];
-  int rows = stop - first < sizes.bars ? stop - first : sizes.bars;
-  rows = rows < 0 ? 0 : rows;
+  int rows = stop - first < sizes.bars ? stop - first : sizes.bars, position = sizes.flat;
+  signed char* path = sizes.has_path ? args.path + static_cast<long long>(block_id()) * sizes.bars : nullptr;
   for (int i = thread; i < (4 * count + 1) * count; i += WALK_THREADS)
     shared[WALK_TABLES + i] = args.tables[bounds + i];
-  int each = (rows + WALK_THREADS * WALK_AT_ONCE - 1) / (WALK_THREADS * WALK_AT_ONCE) * WALK_AT_ONCE;
-  int begin = thread * each < rows ? thread * each : rows, end = begin + each < rows ? begin + each : rows;
-  long long start = static_cast<long long>(block_id()) * sizes.room;
   Walked walked{};
-  int own = compose_stretch(args.words + start, args.squares + start, begin, end, count, walked.reals[1]);
-  int position = field(map_before(shared + WALK_SCAN, own, count), sizes.flat);
-  follow_stretch(args, sizes, shared + WALK_TABLES, first, begin, end, position, walked);
-  if (sizes.has_path) {
-    signed char* path = args.path + static_cast<long long>(block_id()) * sizes.bars;
-    for (int row = rows + thread; row < sizes.bars; row += WALK_THREADS) path[row] = sizes.flat;
+  Ahead ahead;
+  fetch_chunk(ahead, args, sizes, first, 0, rows, walked.reals[1]);
+  ROLLED
+  for (int base = 0; base < rows; base += WALK_CHUNK) {
+    block_sync();
+    put_chunk(shared, ahead);
+    block_sync();
+    fetch_chunk(ahead, args, sizes, first, base + WALK_CHUNK, rows, walked.reals[1]);
+    int own = identity_map(count), begin = base + WALK_EACH * thread;
+    UNROLL
+    for (int i = 0; i < WALK_EACH; ++i)
+      own = composed(own, shared[WALK_WORDS + walk_place(WALK_EACH * thread) + i], count);
+    const int* maps = chained(shared + WALK_SCAN, own, count);
+    follow_stretch(shared, sizes, rows - begin, thread == 0 ? position : field(maps[thread - 1], position),
+                   path == nullptr ? nullptr : path + begin, walked);
+    position = field(maps[WALK_THREADS - 1], position);
   }
+  for (int row = (rows < 0 ? 0 : rows) + thread; path != nullptr && row < sizes.bars; row += WALK_THREADS)
+    path[row] = sizes.flat;
+  block_sync();
   Walked all = sum_all(shared, walked);
   if (thread != 0) return;
   for (int i = 0; i < 3; ++i) args.counts[3 * block_id() + i] = all.counts[i];

@@ -6,19 +6,24 @@
 
 namespace tidewalk {
 
-// What a row of the block is about, in shared memory at PER_ROW + 12 row. A lane has no final decision; there, `action`
-// is the random one or below 0, `final_bar` and `final_position` say where it restarts, or hold -1.
+// What a row of the block is about, in shared memory at PER_ROW or PER_LANE + 12 row. A lane has no final decision;
+// there, `action` is the random one or below 0, `final_bar` and `final_position` say where it restarts, or hold -1.
 struct Row {
   int bar, position, action, final_bar, final_position;
   int low, high;  // bounds of what may be held next: at the bar of a lane, at the final bar of a transition
   int age;
   float reward, discount;
-  int unused[2];
+  int lane, slot;  // where the first record of a transition lies; the slot is below 0 where it is yet to be read
 };
 
 template <class S>
 DEVICE Row* rows_of(float* shared) {
   return reinterpret_cast<Row*>(shared + S::PER_ROW);
+}
+
+template <class S>
+DEVICE Row* lanes_of(float* shared) {
+  return reinterpret_cast<Row*>(shared + S::PER_LANE);
 }
 
 template <class S>
@@ -42,8 +47,18 @@ struct Bar {
   float half_spread;
 };
 
-DEVICE Bar bar_at(const Args& args, bool has_spread, int bar) {
-  return {args.move_ticks[bar], args.flags[bar], args.flags[bar + 1], has_spread ? args.half_spread[bar + 1] : 0.0f};
+// Up to AT_ONCE records of each row and the bars that they tell of, on their way from device memory.
+template <class S>
+struct Mail {
+  static constexpr int AT_ONCE = 4;
+  int2 records[AT_ONCE][S::ROWS];
+  int bars[AT_ONCE][4][S::ROWS];
+};
+static_assert(sizeof(Mail<Shape<32, 64, 64, 3>>) == 4 * 24 * 64, "see MAIL");
+
+template <class S>
+DEVICE Mail<S>& mail_of(float* shared) {
+  return *reinterpret_cast<Mail<S>*>(shared + S::MAIL);
 }
 
 DEVICE float reward(const Known& by_heart, const int* tables, const Bar& bar, int position, int action) {
@@ -65,25 +80,53 @@ DEVICE float observed(const float* shared, float raw, int column, int seen, int 
   return column < seen ? fminf(fmaxf(scaled, -10.0f), 10.0f) : column - seen == position ? 1.0f : 0.0f;
 }
 
-// Observations of all rows into OBSERVED: at the bar and position of a row, or at its final ones. A thread takes pairs
-// of columns; many numbers are asked for before the first of them is used.
+DEVICE const float* features_at(const Args& args, const Sizes& sizes, const Row& row, bool is_final) {
+  return args.features +
+         static_cast<long long>((is_final ? row.final_bar : row.bar) - sizes.first_row) * sizes.features;
+}
+
+// Asks for the features of all rows at their bar or at their final one: copied beside what follows into RAW, if there
+// is room. `rows` are ready for all threads.
 template <class S>
-DEVICE void observe(const Args& args, float* shared, bool is_final, const Place& at) {
+DEVICE void fetch_features(const Args& args, float* shared, const Row* rows, bool is_final, const Place& at) {
+  if (!S::HAS_RAW) return;
+  const Sizes& sizes = known<S>(shared).sizes;
+  UNROLL
+  for (int i = 0; i < S::ROWS * S::D / S::THREADS; ++i) {
+    int place = at.thread + i * S::THREADS, column = place % S::D;
+    if (column < sizes.seen)
+      copy_beside(shared + S::RAW + place, features_at(args, sizes, rows[place / S::D], is_final) + column);
+  }
+}
+
+// The same for one row, by one thread.
+template <class S>
+DEVICE void fetch_row(const Args& args, float* shared, const Row* rows, int number, bool is_final) {
+  if (!S::HAS_RAW) return;
+  const Sizes& sizes = known<S>(shared).sizes;
+  const float* from = features_at(args, sizes, rows[number], is_final);
+  for (int column = 0; column < sizes.seen; ++column)
+    copy_beside(shared + S::RAW + number * S::D + column, from + column);
+}
+
+// Observations of all rows into OBSERVED: at the bar and position of a row, or at its final ones. The features were
+// copied into RAW by `fetch_features`; where there is no room for them, many are asked for before the first is used.
+template <class S>
+DEVICE void observe(const Args& args, float* shared, const Row* rows, bool is_final, const Place& at) {
   constexpr int PAIRS = S::D / 2, EACH = S::ROWS * PAIRS / S::THREADS;
-  constexpr int AT_ONCE = EACH % 8 == 0 ? 8 : EACH % 6 == 0 ? 6 : 4;
+  constexpr int AT_ONCE = EACH <= 8 ? EACH : EACH % 8 == 0 ? 8 : EACH % 6 == 0 ? 6 : 4;
   static_assert(S::ROWS * PAIRS % S::THREADS == 0 && EACH % AT_ONCE == 0, "rows");
   const Sizes& sizes = known<S>(shared).sizes;
-  const Row* rows = rows_of<S>(shared);
   const Halves out = observed_rows<S>(shared);
-  int seen = sizes.seen, features = sizes.features, first_row = sizes.first_row;
+  int seen = sizes.seen;
   float raw[AT_ONCE][2];
   ROLLED
   for (int base = at.thread; base < S::ROWS * PAIRS; base += AT_ONCE * S::THREADS) {
     UNROLL
     for (int i = 0; i < AT_ONCE; ++i) {
       int number = (base + i * S::THREADS) / PAIRS, column = 2 * ((base + i * S::THREADS) % PAIRS);
-      int bar = is_final ? rows[number].final_bar : rows[number].bar;
-      const float* first = args.features + static_cast<long long>(bar - first_row) * features;
+      const float* first =
+          S::HAS_RAW ? shared + S::RAW + number * S::D : features_at(args, sizes, rows[number], is_final);
       raw[i][0] = first[column < seen ? column : 0];
       raw[i][1] = first[column + 1 < seen ? column + 1 : 0];
     }
@@ -103,17 +146,19 @@ DEVICE void action_values(const float* shared, const float* small, int row, floa
   const Sizes& sizes = known<S>(shared).sizes;
   const float4* sums = reinterpret_cast<const float4*>(shared + S::OUTPUT + row * S::OUT);
   UNROLL
-  for (int out = 0; out < S::OUT; ++out) q[out] = small[S::LAST_BIAS + out];
-  UNROLL
-  for (int part = 0; part < S::PARTS; ++part)
+  for (int i = 0; i < S::OUT / 4; ++i) {
+    float numbers[4][S::PARTS];
     UNROLL
-    for (int i = 0; i < S::OUT / 4; ++i) {
+    for (int part = 0; part < S::PARTS; ++part) {
       float4 four = sums[part * S::ROWS * S::OUT / 4 + i];
-      q[4 * i] += four.x;
-      q[4 * i + 1] += four.y;
-      q[4 * i + 2] += four.z;
-      q[4 * i + 3] += four.w;
+      numbers[0][part] = four.x;
+      numbers[1][part] = four.y;
+      numbers[2][part] = four.z;
+      numbers[3][part] = four.w;
     }
+    UNROLL
+    for (int k = 0; k < 4; ++k) q[4 * i + k] = tree_sum(numbers[k]) + small[S::LAST_BIAS + 4 * i + k];
+  }
   if (!(sizes.flags & DUELLING)) return;
   int count = sizes.positions;
   float value = q[0], total = 0.0f;
@@ -163,7 +208,8 @@ DEVICE void place_lane(const Args& args, float* shared, int step, int lane, cons
   row.final_position = restarts ? sizes.flat : -1;
 }
 
-// One bar for the lane of this thread's row: act, store the record, move or restart.
+// One bar for the lane of this thread's row: act, store the record, move or restart. All blocks that share the member
+// write the same, so that each may read it.
 template <class S>
 DEVICE void move_lane(const Args& args, float* shared, int step, int lane, const Row& row, int thread) {
   const Sizes& sizes = known<S>(shared).sizes;
@@ -180,46 +226,81 @@ DEVICE void move_lane(const Args& args, float* shared, int step, int lane, const
   args.age[number] = restarts ? 0 : row.age + 1;
 }
 
-// One sampled transition for this thread's row; `word` is its random word, `stored` the vector steps stored so far.
+// Draws a transition by a random word, `stored` vector steps having been stored. Of one that ends with the newest
+// record only its place is known where that record `is_missing` yet.
 template <class S>
-DEVICE void sample_row(const Args& args, const float* shared, Row& row, unsigned word, int stored) {
-  constexpr int AT_ONCE = 4;
+DEVICE void draw_row(const Sizes& sizes, Row& row, unsigned word, int stored, bool is_missing) {
+  int filled = stored < sizes.slots ? stored : sizes.slots, later = sizes.n_step - 1;
+  unsigned lanes = sizes.lanes, draw = word % (static_cast<unsigned>(filled - later) * lanes);
+  int back = static_cast<int>(draw / lanes);
+  row.lane = static_cast<int>(draw % lanes);
+  row.slot = is_missing && back == 0 ? -1 : (stored - 1 - later - back) % sizes.slots;
+}
+
+// Asks for the records of a row from number `base` of its transition on.
+template <class S>
+DEVICE void fetch_records(const Args& args, const Sizes& sizes, Mail<S>& mail, const Row& row, int number, int base) {
+  UNROLL
+  for (int i = 0; i < mail.AT_ONCE; ++i) {
+    int slot = row.slot + base + i;
+    slot -= slot < sizes.slots ? 0 : sizes.slots;
+    long long record = static_cast<long long>(slot * sizes.lanes + row.lane) * sizes.members + block_id();
+    if (base + i < sizes.n_step) copy_beside(&mail.records[i][number], &args.replay[record]);
+  }
+}
+
+// Asks for the bars that they tell of, once they are there.
+template <class S>
+DEVICE void fetch_bars(const Args& args, const Sizes& sizes, Mail<S>& mail, int number, int base) {
+  copies_done();
+  UNROLL
+  for (int i = 0; i < mail.AT_ONCE; ++i) {
+    if (base + i >= sizes.n_step) continue;
+    int bar = mail.records[i][number].x;
+    copy_beside(&mail.bars[i][0][number], args.move_ticks + bar);
+    copy_beside(&mail.bars[i][1][number], args.flags + bar);
+    copy_beside(&mail.bars[i][2][number], args.flags + bar + 1);
+    if (sizes.flags & SPREAD)
+      copy_beside(reinterpret_cast<float*>(&mail.bars[i][3][number]), args.half_spread + bar + 1);
+  }
+}
+
+// What the row of a transition must know, from its records and their bars.
+template <class S>
+DEVICE void finish_row(const Args& args, float* shared, int number) {
   const Known& by_heart = known<S>(shared);
   const Sizes& sizes = by_heart.sizes;
   const int* tables = tables_of<S>(shared);
-  int filled = stored < sizes.slots ? stored : sizes.slots, later = sizes.n_step - 1;
-  unsigned lanes = sizes.lanes, draw = word % (static_cast<unsigned>(filled - later) * lanes);
-  int lane = static_cast<int>(draw % lanes), slot = (stored - 1 - later - static_cast<int>(draw / lanes)) % sizes.slots;
   const float* powers = args.powers + block_id() * (sizes.n_step + 1);
-  bool is_valid = true, has_spread = sizes.flags & SPREAD;
+  Row& row = rows_of<S>(shared)[number];
+  Mail<S>& mail = mail_of<S>(shared);
+  bool is_valid = true;
   int steps = 0, held = 0, last_flags = 0;
   float total = 0.0f;
-  for (int base = 0; base < sizes.n_step; base += AT_ONCE) {
-    int2 records[AT_ONCE];
-    Bar bars[AT_ONCE];
-    UNROLL
-    for (int i = 0; i < AT_ONCE; ++i) {
-      long long number = static_cast<long long>(slot * sizes.lanes + lane) * sizes.members + block_id();
-      records[i] = args.replay[number];
-      if (base + i + 1 < sizes.n_step) slot = slot + 1 == sizes.slots ? 0 : slot + 1;
+  for (int base = 0; base < sizes.n_step && is_valid; base += mail.AT_ONCE) {
+    if (base > 0) {
+      fetch_records<S>(args, sizes, mail, row, number, base);
+      fetch_bars<S>(args, sizes, mail, number, base);
     }
+    copies_done();
     UNROLL
-    for (int i = 0; i < AT_ONCE; ++i) bars[i] = bar_at(args, has_spread, records[i].x);
-    if (base == 0) {
-      row.bar = records[0].x;
-      row.position = records[0].y & 0xff;
-      row.action = (records[0].y >> 8) & 0xff;
-    }
-    UNROLL
-    for (int i = 0; i < AT_ONCE; ++i) {
-      int position = records[i].y & 0xff, action = (records[i].y >> 8) & 0xff, number = base + i;
-      is_valid = is_valid && number < sizes.n_step && (number == 0 || ((records[i].y >> 16) & 1) == 0);
-      float gained = reward(by_heart, tables, bars[i], position, action);
+    for (int i = 0; i < mail.AT_ONCE; ++i) {
+      int2 record = mail.records[i][number];
+      int position = record.y & 0xff, action = (record.y >> 8) & 0xff;
+      is_valid = is_valid && base + i < sizes.n_step && (base + i == 0 || ((record.y >> 16) & 1) == 0);
       if (!is_valid) continue;
-      total += powers[number] * gained;
-      steps = number + 1;
+      int(&words)[4][S::ROWS] = mail.bars[i];
+      float half_spread = sizes.flags & SPREAD ? float_of(words[3][number]) : 0.0f;
+      Bar bar{words[0][number], words[1][number], words[2][number], half_spread};
+      if (steps == 0) {
+        row.bar = record.x;
+        row.position = position;
+        row.action = action;
+      }
+      total += powers[steps] * reward(by_heart, tables, bar, position, action);
+      ++steps;
       held = action;
-      last_flags = bars[i].next_flags;
+      last_flags = bar.next_flags;
     }
   }
   row.final_bar = row.bar + steps;
