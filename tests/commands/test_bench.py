@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support import planted_market
+from support import as_nq, planted_market
 from tidewalk import cli
 from tidewalk.market.device import save_market
 from tidewalk.run import residency
@@ -59,6 +59,31 @@ def test_every_figure_is_in_the_table_and_in_the_file(market_file, tmp_path, cap
     assert record["cases"][0]["trainers"]["reuploading"]["fused"]["init"] == 3.5
     assert cli.main(words) == 0
     assert json.loads(capsys.readouterr().out) == record
+
+
+def test_own_data_need_no_symbol_where_they_hold_one_and_are_named_where_they_hold_several(
+    tmp_path, capsys, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(residency, "measure", lambda config, *_: asked.append(config.data.symbol) or [])
+    save_market(tmp_path / "mine.npz", as_nq(planted_market(days=182)))
+    words = ["bench", "residency", "--json", "--data-dir"]
+    assert cli.main([*words, str(tmp_path / "mine.npz")]) == 0
+    shown = capsys.readouterr()
+    assert (asked, json.loads(shown.out)["symbol"]) == (["NQ.FUT"], "NQ.FUT")
+    assert "--symbol NQ.FUT, the only one in" in shown.err
+    (tmp_path / "data").mkdir()
+    for file, contract in (("a", "ESH4"), ("b", "NQH4")):
+        row = f"2024-01-02T15:00:00Z,4000,4001,3999,4000,5,{contract}"
+        (tmp_path / "data" / f"{file}.csv").write_text(f"time,open,high,low,close,volume,symbol\n{row}\n")
+    assert cli.main([*words, str(tmp_path / "data")]) == 2
+    assert "--symbol must be given" in (said := capsys.readouterr().err)
+    assert said.endswith("holds ES.FUT, NQ.FUT.\n")
+    (tmp_path / "data" / "a.csv").write_text("time,open,high,low,close,volume\n2024-01-02T15:00:00Z,1,1,1,1,5\n")
+    (tmp_path / "data" / "b.csv").unlink()
+    assert cli.main([*words, str(tmp_path / "data")]) == 2
+    assert "does not name what it holds" in capsys.readouterr().err
+    assert asked == ["NQ.FUT"]
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def settled(numbers: range) -> Outcome:
     engine, state = start(plan_study(config, markets, compose="scan"))
     for _ in range(config.train.epochs):
         state, _, _ = engine.run_epoch(state)
-    return settle(engine, state)
+    return settle(engine, engine.kept(state))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pytest
 from support import as_nq, planted_market, small_config
 from tidewalk.core import trees
 from tidewalk.data.load import DataConfig
-from tidewalk.run import engine
+from tidewalk.run import ahead, engine, memory, mesh
+from tidewalk.run.ahead import Runner
 from tidewalk.run.epoch_lines import phases_ms, transfers_record
 from tidewalk.run.packed import Packed, pack, unpack
 from tidewalk.run.study import plan_study
@@ -46,14 +47,17 @@ def host_bytes(tree):
 def test_an_epoch_uploads_nothing_waits_once_and_brings_home_its_metrics_alone():
     ready, state = fresh()
     assert ready.transfers.uploads == 1
-    devices = ready.mesh.size
-    assert ready.transfers.bytes_market >= devices * host_bytes((study().resident_market(), study().windows))
+    assert ready.deal.count > 1
+    assert memory.of_study(study()).state == host_bytes(state), "of every share"
+    sent = host_bytes((study().resident_market(), study().windows, study().cost_ticks))
+    assert ready.transfers.bytes_market == sent + 6 * 4, "the shares have one market between them"
     for _ in range(3):
         before = dataclasses.replace(ready.transfers)
         state, metrics, times = ready.run_epoch(state)
         moved = ready.transfers.since(before)
         assert (moved.uploads, moved.bytes_h2d, moved.host_syncs) == (0, 0, 1)
-        assert moved.bytes_d2h == 4 * len(metrics) * study().num_members
+        assert moved.bytes_d2h == 4 * len(metrics) * ready.deal.count * ready.deal.size
+        assert all(values.shape == (study().num_members,) for values in metrics.values())
         assert times.init < 0.1
 
 
@@ -70,10 +74,12 @@ def test_several_symbols_go_up_in_one_piece():
 def test_a_state_from_a_checkpoint_is_counted_and_is_no_market():
     ready, state = fresh()
     before = dataclasses.replace(ready.transfers)
-    again = engine.restore(state, trees.to_named(jax.device_get(state)), ready.transfers)
+    again = engine.restore(ready, state, trees.to_named(ready.deal.join(jax.device_get(state))))
     moved = ready.transfers.since(before)
     assert (moved.uploads, moved.bytes_market) == (0, 0)
-    assert moved.bytes_h2d >= host_bytes(state)
+    assert moved.bytes_h2d == host_bytes(state)
+    for ours, theirs in zip(*map(jax.tree.leaves, (again, state)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     assert jax.tree.map(lambda leaf: leaf.sharding, again) == jax.tree.map(lambda leaf: leaf.sharding, state)
 
 
@@ -81,9 +87,89 @@ def test_a_state_from_a_checkpoint_is_counted_and_is_no_market():
 def test_the_guard_stops_an_epoch_whose_market_is_on_the_host(form):
     ready, state = fresh()
     run = engine.Engine.run_epoch if form == "fused" else engine.phased(ready, state)
-    host = (jax.device_get(ready.resident.market), ready.resident.windows, ready.resident.members)
+    host = (jax.device_get(ready.resident.market), *ready.provide()[1:])
     with pytest.raises(Exception, match="transfer"):
         run(dataclasses.replace(ready, provide=lambda: host), state)
+
+
+@pytest.mark.parametrize("form", ["fused", "phased"])
+def test_the_guard_stops_an_upload_that_is_not_counted(form):
+    ready, state = fresh()
+    run = engine.Engine.run_epoch if form == "fused" else engine.phased(ready, state)
+    host = np.zeros(3, np.float32)
+
+    def provide(send):
+        return lambda: (send(host), ready.provide())[1]
+
+    with pytest.raises(Exception, match="transfer"):
+        run(dataclasses.replace(ready, provide=provide(jax.device_put)), state)
+    before = dataclasses.replace(ready.transfers)
+    counted = provide(lambda leaf: mesh.put(leaf, ready.transfers))
+    run(dataclasses.replace(ready, provide=counted), state)
+    assert ready.transfers.since(before).bytes_h2d == host.nbytes
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def test_an_epoch_begun_early_is_the_same_epoch_and_has_its_own_counts_and_time(device, monkeypatch):
+    assert jax.default_backend() == device
+    ready, state = fresh()
+    sent, turns, fixed = [], [], ready.provide()
+    ready = dataclasses.replace(ready, provide=lambda: (sent.append(_send(ready, len(sent))), fixed)[1])
+    for name in ("begin", "finish"):
+        monkeypatch.setattr(engine.Engine, name, _noting(turns, name, getattr(engine.Engine, name)))
+    plain, expected = jax.tree.map(jax.numpy.copy, state), []
+    for _ in range(4):
+        plain, metrics, _ = ready.run_epoch(plain)
+        expected.append(metrics)
+    if device == "cpu":
+        monkeypatch.setattr(ahead, "device_runs_ahead", lambda: True)
+    runner, ended = Runner(ready, state), []
+    turns.clear()
+    for epoch in range(4):
+        ended.append(runner.run(may_go_on=epoch < 3))
+        assert (runner.begun is None) == (epoch in (0, 3))
+    # nothing is known of how long the first takes, so the second waits for it
+    assert turns == ["begin", "finish", "begin", "begin", "finish", "begin", "finish", "finish"]
+    assert [one.moved.bytes_h2d for one in ended] == [4 * number for number in range(5, 9)]
+    assert [one.moved.host_syncs for one in ended] == [2] * 4
+    for before, one in ((ended[1], ended[2]), (ended[2], ended[3])):
+        assert one.times.total == pytest.approx(1e3 * (one.at_s - before.at_s))
+    assert ended[1].times.total < 1e3 * (ended[1].at_s - ended[0].at_s), "it was not begun before"
+    for one, metrics in zip(ended, expected, strict=True):
+        assert {name: values.tobytes() for name, values in one.metrics.items()} == {
+            name: values.tobytes() for name, values in metrics.items()
+        }
+    for ours, theirs in zip(*map(jax.tree.leaves, (runner.state, plain)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def _send(ready, times):
+    return mesh.put(np.zeros(times + 1, np.float32), ready.transfers)
+
+
+def _noting(turns, name, method):
+    def run(*args):
+        turns.append(name)
+        return method(*args)
+
+    return run
+
+
+@pytest.mark.parametrize(("total_ms", "is_cpu"), [(2 * ahead.MOST_MS, False), (1.0, True)])
+def test_a_long_epoch_and_one_of_a_cpu_are_over_before_the_next_begins(total_ms, is_cpu, monkeypatch):
+    finish = engine.Engine.finish
+
+    def taking(*args):
+        ended = finish(*args)
+        return dataclasses.replace(ended, times=dataclasses.replace(ended.times, total=total_ms))
+
+    if not is_cpu:
+        monkeypatch.setattr(ahead, "device_runs_ahead", lambda: True)
+    monkeypatch.setattr(engine.Engine, "finish", taking)
+    runner = Runner(*fresh())
+    for _ in range(3):
+        runner.run(may_go_on=True)
+        assert runner.begun is None
 
 
 def test_the_other_trainer_frees_and_sends_its_market_every_epoch_to_the_same_result():
@@ -167,3 +253,41 @@ def test_transfers_of_an_epoch_are_told_without_its_checkpoint():
     found, warnings = transfers_record([*lines, line(4, uploaded_bytes=7, host_syncs=3)], ready)
     assert (found["bytes_h2d_per_epoch"], found["host_syncs_per_epoch"]) == (7, 3)
     assert len(transfers_record([line(1)], ready)[1]) == 3
+
+
+# ---- precision
+
+
+def test_products_of_a_cpu_are_in_float32_whatever_is_asked_and_that_is_said():
+    draw = np.random.default_rng(0)
+    left, right = (draw.standard_normal(shape, np.float32) for shape in ((64, 128), (128, 128)))
+    found = {}
+    for asked, name in mesh.PRECISIONS.items():
+        with jax.default_matmul_precision(name):
+            found[asked] = np.asarray(jax.jit(lambda a, b: a @ b)(left, right)).tobytes()
+    assert jax.default_backend() == "cpu"
+    assert mesh.precision_warnings("float32") == ()
+    for asked in ("tf32", "bf16"):
+        assert found[asked] == found["float32"]
+        (text,) = mesh.precision_warnings(asked)
+        assert text.startswith(f"--precision {asked} changes nothing on a CPU")
+
+
+@pytest.mark.slow
+def test_members_spread_over_two_devices_get_what_they_get_on_one(monkeypatch):
+    """As on two accelerators: the market on each of them, half of the members, and the program split by XLA."""
+    plain, own = fresh()
+    monkeypatch.setattr(mesh, "devices", lambda: jax.local_devices()[:2])
+    spread, state = engine.start(study())
+    assert (spread.mesh.size, spread.deal.count) == (2, 1)
+    assert spread.transfers.bytes_market == 2 * plain.transfers.bytes_market
+    for _ in range(2):
+        state, metrics, _ = spread.run_epoch(state)
+        own, expected, _ = plain.run_epoch(own)
+        for name, values in expected.items():
+            np.testing.assert_allclose(metrics[name], values, rtol=1e-3, atol=1e-5, err_msg=name)
+    named = trees.to_named(jax.device_get(state))
+    again = engine.restore(spread, state, named)
+    assert again.replay.sharding == state.replay.sharding
+    for name, values in trees.to_named(plain.deal.join(jax.device_get(own))).items():
+        np.testing.assert_allclose(named[name], values, rtol=1e-3, atol=1e-5, err_msg=name)

@@ -18,6 +18,7 @@ from tidewalk.report.page import write_report
 from tidewalk.run import engine, evidence, figures, outcome, records
 from tidewalk.run.mesh import Transfers
 from tidewalk.run.programs import Building
+from tidewalk.run.shares import Deal
 from tidewalk.run.study import plan_study, windows_record
 from tidewalk.stats import inference, metrics
 from tidewalk.store import layout, results
@@ -40,7 +41,8 @@ def started():
     resident = engine.upload_study(study, transfers, None)
     state = jax.jit(functools.partial(initial_state, study.program))(resident.windows, resident.members)
     nothing = jax.jit(lambda: 0).lower().compile()
-    ready = engine.Engine(study, resident, transfers, None, lambda: resident.fixed, nothing, Building())
+    dealt = Deal(study.num_members, study.num_members)
+    ready = engine.Engine(study, resident, transfers, None, lambda: resident.fixed, nothing, dealt, Building())
     return ready, state
 
 

@@ -9,9 +9,10 @@ import pytest
 from support import planted_market, small_config
 from tidewalk.core import trees
 from tidewalk.core.errors import ConfigError
-from tidewalk.run import groups, memory, mesh
-from tidewalk.run.engine import Kept, start
+from tidewalk.run import ahead, memory, mesh
+from tidewalk.run.engine import start
 from tidewalk.run.groups import Trained, merge, predicted_bytes, start_groups, train_groups
+from tidewalk.run.learner import with_learner
 from tidewalk.run.outcome import settle
 from tidewalk.run.study import plan_study
 
@@ -33,7 +34,7 @@ def alone(config, market) -> Trained:
     for _ in range(config.train.epochs):
         state, found, _ = engine.run_epoch(state)
         metrics.append(found)
-    return Trained(engine, Kept(state.best, state.is_alive), tuple(metrics))
+    return Trained(engine, engine.kept(state), tuple(metrics))
 
 
 def same_bytes(one: Trained, other: Trained) -> bool:
@@ -43,12 +44,14 @@ def same_bytes(one: Trained, other: Trained) -> bool:
 
 
 @pytest.mark.parametrize("order", ["in-turn", "interleaved"])
-def test_groups_of_other_networks_get_what_each_gets_alone_to_the_byte(tmp_path, market, order):
+def test_groups_of_other_networks_get_what_each_gets_alone_to_the_byte(tmp_path, market, order, monkeypatch):
+    monkeypatch.setattr(ahead, "device_runs_ahead", lambda: True)
     small, large = config(tmp_path, hidden=(32,)), config(tmp_path, hidden=(64,), train={"epochs": 3})
     seen = []
     started = start_groups([small, large], [market], order=order)
+    sent = started.transfers.bytes_h2d
     done = train_groups(started, lambda place, epoch, metrics: seen.append((place, epoch, len(metrics["loss"]))))
-    assert started.transfers.uploads == 1
+    assert (started.transfers.uploads, started.transfers.bytes_h2d) == (1, sent)
     assert len(started.groups) == 2
     members = started.groups[0].num_members
     turns = [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)] if order == "in-turn" else [(0, 1), (1, 1), (0, 2), (1, 2), (1, 3)]
@@ -142,11 +145,24 @@ def test_configurations_that_cannot_share_an_upload_are_refused(tmp_path, market
 def test_groups_that_only_fit_one_after_another_say_so(tmp_path, market, monkeypatch):
     configs = [config(tmp_path, hidden=(width,)) for width in (64, 65)]
     found = merge([plan_study(one, [market], compose="scan") for one in configs])
-    spread = groups.common_mesh(found)
-    in_turn, together = (predicted_bytes(found, order, spread.size) for order in ("in-turn", "interleaved"))
+    in_turn, together = (predicted_bytes(found, order) for order in ("in-turn", "interleaved"))
     monkeypatch.setattr(mesh, "limit_bytes", lambda: together - 1)
     with pytest.raises(ConfigError, match=r"interleaved, need about .* What helps: one group after another"):
         start_groups(configs, [market], order="interleaved")
     monkeypatch.setattr(mesh, "limit_bytes", lambda: in_turn - 1)
     with pytest.raises(ConfigError, match=r"in-turn, need about .* What helps: fewer --seeds"):
         start_groups(configs, [market])
+
+
+def test_the_learner_is_settled_once_and_before_anything_is_sent(tmp_path, market, monkeypatch):
+    base = config(tmp_path, hidden=(16, 16))
+    asked = dataclasses.replace(base, output=dataclasses.replace(base.output, learner="kernel"))
+    with monkeypatch.context() as patch:
+        patch.setattr(mesh, "upload", lambda *_: pytest.fail("it was sent"))
+        with pytest.raises(ConfigError, match="--learner kernel cannot run this study: it needs an NVIDIA GPU"):
+            start_groups([base, asked], [market])
+    (group,) = start_groups([base], [market]).groups
+    assert group.program.learner == "xla"
+    settled, notes = with_learner(group.studies[0])
+    assert settled is group.studies[0]
+    assert notes == ()

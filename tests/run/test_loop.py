@@ -12,8 +12,9 @@ import pytest
 from support import planted_market, small_config
 from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError
 from tidewalk.market.device import save_market
-from tidewalk.run import loop
+from tidewalk.run import ahead, loop
 from tidewalk.run.engine import Engine
+from tidewalk.run.profile import Tracer
 from tidewalk.store import checkpoint, layout, results
 from tidewalk.store.summary import read_summary
 from tidewalk.store.trials import tried
@@ -146,17 +147,17 @@ def test_the_same_command_twice_gives_the_same_bytes_and_its_log_tells_phases_an
 # On one CPU device the host arrays of a checkpoint are the state itself; held on to, they force the next epoch to copy.
 def test_a_checkpoint_holds_no_memory_that_the_next_epoch_writes_to(market_file, tmp_path, monkeypatch):
     in_place: list[bool] = []
-    run_epoch = Engine.run_epoch
+    begin = Engine.begin
 
     def watching(engine, state):
         before = state.replay.unsafe_buffer_pointer()
-        result = run_epoch(engine, state)
+        result = begin(engine, state)
         in_place.append(result[0].replay.unsafe_buffer_pointer() == before)
         if len(in_place) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return result
 
-    monkeypatch.setattr(Engine, "run_epoch", watching)
+    monkeypatch.setattr(Engine, "begin", watching)
     config = small_config(market_file, tmp_path / "one", seeds=1, epochs=3)
     one_member = dataclasses.replace(config, windows=dataclasses.replace(config.windows, step_months=9))
     with pytest.raises(Interrupted):
@@ -167,7 +168,7 @@ def test_a_checkpoint_holds_no_memory_that_the_next_epoch_writes_to(market_file,
 # style.md 8: stop, restore, continue = never stopped, bit for bit
 def test_a_resumed_study_equals_one_that_never_stopped(market_file, finished, tmp_path, monkeypatch):
     folder = tmp_path / "stopped"
-    monkeypatch.setattr(Engine, "run_epoch", _signalling(Engine.run_epoch))
+    monkeypatch.setattr(Engine, "finish", _signalling(Engine.finish))
     with pytest.raises(Interrupted, match="tidewalk resume"):
         loop.train(small_config(market_file, folder))
     monkeypatch.undo()
@@ -183,18 +184,18 @@ def test_a_resumed_study_equals_one_that_never_stopped(market_file, finished, tm
         loop.resume(folder)
 
 
-def _signalling(run_epoch):
+def _signalling(finish):
     def run(*args):
-        state = run_epoch(*args)
+        ended = finish(*args)
         os.kill(os.getpid(), signal.SIGTERM)
-        return state
+        return ended
 
     return run
 
 
 def test_resume_refuses_another_configuration_or_other_data(market_file, tmp_path, monkeypatch):
     folder = tmp_path / "stopped"
-    monkeypatch.setattr(Engine, "run_epoch", _signalling(Engine.run_epoch))
+    monkeypatch.setattr(Engine, "finish", _signalling(Engine.finish))
     with pytest.raises(Interrupted):
         loop.train(small_config(market_file, folder))
     monkeypatch.undo()
@@ -279,3 +280,53 @@ def test_policies_carry_what_it_takes_to_act(finished):
     assert meta["feature_names"] == ["f0", "f1", "f2", "f3"]
     assert arrays["scaler.center"].shape == (4,)
     assert arrays["layers[0].weight"].shape == (16, 4 + 3)
+
+
+# On an accelerator an epoch begins before the one before it is told; what is computed is the same.
+@pytest.mark.slow
+def test_epochs_begun_early_change_no_byte_and_a_stop_follows_the_one_that_was_begun(
+    market_file, tmp_path, monkeypatch
+):
+    config = small_config(market_file, tmp_path / "plain", epochs=7)
+    config = dataclasses.replace(config, output=dataclasses.replace(config.output, checkpoint_every=5))
+    plain = loop.train(config)
+    monkeypatch.setattr(ahead, "device_runs_ahead", lambda: True)
+    early = {name: dataclasses.replace(config.output, out=tmp_path / name) for name in ("early", "stopped")}
+    whole = loop.train(dataclasses.replace(config, output=early["early"]))
+    ends, finish = [], Engine.finish
+
+    def stopping(engine, begun, last):
+        ended = finish(engine, begun, last)
+        ends.append(ended)
+        if len(ends) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return ended
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "finish", stopping)
+        with pytest.raises(Interrupted, match="Stopped after epoch 4 of 7"):
+            loop.train(dataclasses.replace(config, output=early["stopped"]))
+    stopped = tmp_path / "stopped"
+    assert {path.stem for path in (stopped / "checkpoints").iterdir()} == {"best", "epoch-00004"}
+    loop.resume(stopped, quiet=True)
+    for folder in (whole, stopped):
+        kept = {path.stem for path in (folder / "checkpoints").iterdir()}
+        assert kept == {"best", "epoch-00005", "epoch-00007"}
+        assert policies(folder) == policies(plain)
+        assert (folder / "members.parquet").read_bytes() == (plain / "members.parquet").read_bytes()
+        assert _metrics(folder) == _metrics(plain)
+    last = [
+        checkpoint.load_checkpoint(folder / "checkpoints" / "epoch-00007.safetensors")[0] for folder in (plain, whole)
+    ]
+    assert all(np.array_equal(last[0][name], last[1][name]) for name in last[0])
+
+
+def test_a_trace_holds_whole_epochs():
+    tracer = Tracer(Path("profile"), print, range(3, 5))
+    assert [epoch for epoch in range(1, 8) if tracer.is_near(epoch)] == [2, 3, 4]
+
+
+def _metrics(folder: Path) -> list[dict]:
+    lines = results.read_metrics(layout.open_run(folder)).records
+    timed = ("phases_ms", "compile_ms", "epochs_per_s", "uploaded_bytes", "downloaded_bytes", "checkpoint_bytes")
+    return [{name: line[name] for name in line if name not in (*timed, "host_syncs")} for line in lines]

@@ -40,7 +40,7 @@ def test_the_remedy_that_is_named_is_enough_and_one_seed_more_is_not(tmp_path, m
 @pytest.mark.parametrize(
     ("train", "dqn", "part", "remedy"),
     [
-        ({"replay_capacity": 2**31 - 1}, {}, "replay 16.0 GiB", "a smaller --replay-capacity"),
+        ({"replay_capacity": 2**31 - 1}, {}, "replay 48.0 GiB", "a smaller --replay-capacity"),
         ({}, {"hidden": (2**31 - 1, 2**31 - 1)}, "weights and optimiser", "a smaller --hidden"),
         ({}, {"batch_size": 2**31 - 1}, "scratch of learning", "a smaller --batch-size"),
         ({}, {"updates_per_step": 2**31 - 1}, "scratch of learning", "--updates-per-step"),
@@ -111,14 +111,12 @@ def test_other_errors_are_none_of_memory(tmp_path, market):
 
 
 def test_the_limit_is_that_of_the_device_or_of_the_group_the_process_is_in(tmp_path, monkeypatch):
-    devices = len(jax.local_devices())
     group = tmp_path / "memory.max"
     group.write_text("max\n")
     monkeypatch.setattr(mesh, "_CGROUPS", (str(tmp_path / "absent"), str(group)))
-    machine = mesh.limit_bytes()
-    assert machine > GIB / devices
+    assert mesh.limit_bytes() > GIB
     group.write_text(f"{GIB}\n")
-    assert mesh.limit_bytes() == GIB // devices
+    assert mesh.limit_bytes() == GIB
 
     class Gpu:
         def memory_stats(self):
@@ -138,7 +136,7 @@ def test_windows_says_what_a_study_would_take(tmp_path, market, capsys):
 
 
 def test_idle_devices_are_warned_of_with_the_next_number_of_seeds_that_uses_all(monkeypatch):
-    monkeypatch.setattr(jax, "local_devices", lambda: [None] * 8)
+    monkeypatch.setattr(mesh, "devices", lambda: [None] * 8)
     assert mesh.idle_devices(7, 8) is None
     told = mesh.idle_devices(13, 1)
     assert told.startswith("7 of 8 devices are idle: 13 members")

@@ -162,11 +162,11 @@ def test_data_quality_is_in_the_folder_the_manifest_and_the_report(finished):
         assert words in text
 
 
-def _stopped(run_epoch):
+def _stopped(finish):
     def run(*args):
-        state = run_epoch(*args)
+        ended = finish(*args)
         os.kill(os.getpid(), signal.SIGTERM)
-        return state
+        return ended
 
     return run
 
@@ -174,7 +174,7 @@ def _stopped(run_epoch):
 @pytest.mark.slow
 def test_a_resumed_study_of_two_symbols_equals_one_that_never_stopped(finished, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "run_epoch", _stopped(Engine.run_epoch))
+        patch.setattr(Engine, "finish", _stopped(Engine.finish))
         with pytest.raises(Interrupted):
             loop.train(config_of(tmp_path / "both", "ES.FUT", "NQ.FUT", seeds=2))
     assert json.loads((tmp_path / "both" / "summary.json").read_text())["per_symbol"] == []

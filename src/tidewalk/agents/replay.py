@@ -14,6 +14,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from tidewalk.core.arrays import Array, Bool, Int32, UInt32
 
@@ -75,8 +76,13 @@ def unpack(words: Int32[Array, "*batch 2"]) -> Records:
 
 
 def add(replay: Int32[Array, "C M 2"], rows: Int32[Array, "E M 2"], clock: Int32[Array, ""]) -> Int32[Array, "C M 2"]:
-    """Store the E rows of vector step `clock` (0-based): one contiguous write. C is a multiple of E."""
+    """Store the E rows of vector step `clock` (0-based): one contiguous write. C is a multiple of E.
+
+    The rows are asked for in the order of the replay. Where they come out of a transposition, XLA on a GPU would rather
+    keep the whole replay transposed through the loop, with a second replay in memory and two copies in every epoch.
+    """
     lanes = rows.shape[0]
+    rows = with_layout_constraint(rows, Layout(major_to_minor=(0, 1, 2)))
     slot = clock % (replay.shape[0] // lanes)
     zero = jnp.zeros_like(slot)
     return lax.dynamic_update_slice(replay, rows, (slot * lanes, zero, zero))

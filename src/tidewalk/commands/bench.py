@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidewalk.commands.tables import output_console, say, table
-from tidewalk.commands.train import StudyCommand, parse_command
-from tidewalk.core.errors import ConfigError, did_you_mean
+from tidewalk.commands.train import StudyCommand, parse_command, value_of
+from tidewalk.core.errors import ConfigError, did_you_mean, listed
 from tidewalk.data.load import DataConfig
 from tidewalk.market.windows import WindowConfig
 from tidewalk.run.console import tell
@@ -59,7 +59,9 @@ def run(args: list[str]) -> int:
 def _residency(args: list[str]) -> int:
     args, file = _without_file(args)
     command = parse_command(ResidencyCommand, "bench residency", args, default=ResidencyCommand(_starting_point()))
-    from tidewalk.run import compile_cache
+    if command.study.data.data_dir != SAMPLE and not value_of("--symbol", args) and not value_of("--config", args):
+        command = _with_symbol_found(command)
+    from tidewalk.run import compile_cache, mesh
     from tidewalk.run.markets import prepare_device
     from tidewalk.run.residency import FEWEST_ROUNDS, measure
 
@@ -67,6 +69,8 @@ def _residency(args: list[str]) -> int:
         raise ConfigError(f"--rounds is {command.rounds}; a median needs {FEWEST_ROUNDS} or more.")
     config = command.study
     prepare_device(config, quiet=config.output.quiet)
+    for text in mesh.precision_warnings(config.output.precision):
+        tell(f"warning: {text}", quiet=config.output.quiet)
     markets = _markets(config)
     cases = measure(config, markets, command.rounds, functools.partial(tell, quiet=config.output.quiet))
     compile_cache.seal()
@@ -78,6 +82,28 @@ def _residency(args: list[str]) -> int:
     else:
         _show(record, cases)
     return 0
+
+
+def _with_symbol_found(command: ResidencyCommand) -> ResidencyCommand:
+    """The command with the one symbol that its data hold, in place of that of the synthetic market.
+
+    Raises:
+        ConfigError: the data hold several, or do not name what they hold.
+    """
+    from tidewalk.data.files.overview import overview, symbols_to_ask_for
+    from tidewalk.market.device import load_market
+
+    data = command.study.data
+    if data.data_dir.suffix == ".npz":
+        found: Sequence[str] = (load_market(data.data_dir).info.symbol,)
+    else:
+        found = symbols_to_ask_for(overview(data.data_dir))
+    if len(found) != 1:
+        held = f"holds {listed(found)}" if found else "does not name what it holds"
+        raise ConfigError(f"--symbol must be given: {data.data_dir} {held}.")
+    tell(f"--symbol {found[0]}, the only one in {data.data_dir}", quiet=command.study.output.quiet)
+    data = dataclasses.replace(data, symbol=found[0])
+    return dataclasses.replace(command, study=dataclasses.replace(command.study, data=data))
 
 
 def _without_file(args: list[str]) -> tuple[list[str], Path | None]:

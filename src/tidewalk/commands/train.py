@@ -69,7 +69,7 @@ def print_result(folder: Path, *, as_json: bool) -> None:
     say(console, f"report: {run.report.resolve()}")
 
 
-def _value_of(flag: str, args: list[str]) -> str | None:
+def value_of(flag: str, args: list[str]) -> str | None:
     """The last value given for a flag; whether it may stand there is for the parser to say."""
     pairs = [(word, value) for word, value in itertools.pairwise(args) if word == flag]
     pairs += [
@@ -80,7 +80,7 @@ def _value_of(flag: str, args: list[str]) -> str | None:
 
 def _from_file(args: list[str]) -> StudyCommand | None:
     """The settings of `--config FILE`; its run folder is not taken over, since that run exists already."""
-    name = _value_of("--config", args)
+    name = value_of("--config", args)
     if name is None:
         return None
     try:
@@ -89,7 +89,7 @@ def _from_file(args: list[str]) -> StudyCommand | None:
         raise ConfigError(f"--config {name}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"--config {name}: not a text file ({error.reason} at byte {error.start}).") from error
-    flags = {"data_dir": _value_of("--data-dir", args), "symbol": _value_of("--symbol", args)}
+    flags = {"data_dir": value_of("--data-dir", args), "symbol": value_of("--symbol", args)}
     config = from_toml(text, name, data={key: value for key, value in flags.items() if value is not None})
     output = dataclasses.replace(config.output, out=None, overwrite=False)
     return StudyCommand(dataclasses.replace(config, output=output))

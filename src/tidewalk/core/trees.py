@@ -1,6 +1,7 @@
 """Helpers on pytrees of arrays."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ def to_named(tree: PyTree) -> dict[str, np.ndarray]:
 
 
 def from_named(template: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """The pytree of `template`'s structure with the leaves of `arrays` (host), inverse of `to_named`."""
+    """The structure of `template` (arrays or shapes) with the leaves of `arrays` (host), inverse of `to_named`."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     return jax.tree.unflatten(structure, [_typed(leaf, arrays[_name(path)]) for path, leaf in leaves])
 
@@ -51,7 +52,7 @@ def _name(path: tuple[object, ...]) -> str:
     return jax.tree_util.keystr(path).removeprefix(".")  # type: ignore[arg-type]
 
 
-def _is_key(leaf: HostOrDevice) -> bool:
+def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
@@ -59,5 +60,5 @@ def _plain(leaf: HostOrDevice) -> HostOrDevice:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _typed(like: HostOrDevice, host: np.ndarray) -> HostOrDevice:
+def _typed(like: Any, host: np.ndarray) -> HostOrDevice:
     return jax.random.wrap_key_data(jnp.asarray(host), impl=jax.random.key_impl(like)) if _is_key(like) else host

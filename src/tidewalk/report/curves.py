@@ -22,8 +22,10 @@ from tidewalk.report.charts import (
 BAND = "rgba(0,114,178,0.18)"
 MEMBER_LINE = "rgba(97,110,124,0.28)"
 PHASES = {"init": ORANGE, "collect": SKY, "learn": BLUE, "evaluate": GREEN}
-REST = "not split"
-"""Time of an epoch that no phase accounts for: all of it where the epoch ran as one program."""
+REST, REST_COLOR = "not split", "#B8C2CC"
+"""Time of an epoch that no phase accounts for."""
+FUSED = "collect + learn + evaluate, fused"
+"""The same where the epoch ran as one program, as all do but those of older run folders."""
 
 
 def column(records: Sequence[Mapping[str, Any]], *path: str) -> np.ndarray:
@@ -143,7 +145,7 @@ def _spans_decades(*series: np.ndarray) -> bool:
 def phase_table(epochs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Milliseconds per epoch by phase, `[E]` each, phases without any time left out.
 
-    `REST` is what remains of `total`: the whole fused program, or the time between the phases.
+    `REST` is what remains of `total`: the whole fused program, or in older run folders the time between the phases.
     """
     phases = {name: np.nan_to_num(column(epochs, "phases_ms", name)) for name in PHASES}
     total = np.nan_to_num(column(epochs, "phases_ms", "total"))
@@ -161,12 +163,10 @@ def phases_figure(epochs: Sequence[Mapping[str, Any]]) -> go.Figure | None:
     panels = 2 if uploads.any() else 1
     heights = [0.62, 0.38] if panels == 2 else [1.0]
     figure = make_subplots(rows=panels, cols=1, shared_xaxes=True, vertical_spacing=0.08, row_heights=heights)
-    fused = set(phases) <= {"init", "evaluate", REST}
-    whole = "collect + learn, fused" if "evaluate" in phases else "collect + learn + evaluate, fused"
+    rest = (FUSED, BLUE) if phases.keys() <= {"init", REST} else (REST, REST_COLOR)
     for name, values in phases.items():
-        is_whole = fused and name == REST
-        marker = {"color": BLUE if is_whole else PHASES.get(name, "#B8C2CC"), "line": {"width": 0}}
-        text = whole if is_whole else name
+        text, color = rest if name == REST else (name, PHASES[name])
+        marker = {"color": color, "line": {"width": 0}}
         figure.add_bar(x=x, y=values.astype(np.float32), name=text, marker=marker, row=1, col=1)
     if panels == 2:
         marker = {"color": VERMILION, "line": {"width": 0}}

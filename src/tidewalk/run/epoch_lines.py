@@ -23,12 +23,11 @@ class Epoch:
 
     metrics: dict[str, np.ndarray]
     times: PhaseTimes
-    wall_s: float
-    epoch: int = 0
-    moved: Transfers = dataclasses.field(default_factory=Transfers)
+    epoch: int
+    moved: Transfers
     """All transfers and waits of the epoch, those for its checkpoint included."""
-    checkpoint_bytes: int = 0
-    is_traced: bool = False
+    checkpoint_bytes: int
+    is_traced: bool
 
 
 def epoch_record(engine: Engine, made: Epoch) -> dict[str, Any]:
@@ -36,15 +35,16 @@ def epoch_record(engine: Engine, made: Epoch) -> dict[str, Any]:
     study, epoch, metrics, moved = engine.study, made.epoch, made.metrics, made.moved
     loss = np.asarray(metrics["loss"], np.float64)
     known = loss[np.isfinite(loss)]
+    losses: dict[str, Any] = _spread(known) if known.size else dict.fromkeys(("median", "p10", "p90"))
     val_usd = _validation_usd(study, metrics)
     scale = np.repeat(np.asarray(study.windows.reward_scale, np.float64), study.config.train.seeds)
     reward = val_usd / _by_member(study, [leg.costs.tick_value_usd for leg in study.leg_by_window]) * scale
     return {
         "epoch": epoch,
         "step": epoch * study.program.steps_per_epoch,
-        "loss": float(np.median(known)) if known.size else None,
-        "loss_p10": float(np.quantile(known, 0.1)) if known.size else None,
-        "loss_p90": float(np.quantile(known, 0.9)) if known.size else None,
+        "loss": losses["median"],
+        "loss_p10": losses["p10"],
+        "loss_p90": losses["p90"],
         "epsilon": float(metrics["epsilon"][0]),
         "val_net_usd": _spread(val_usd),
         "val_reward": _spread(reward),
@@ -56,7 +56,7 @@ def epoch_record(engine: Engine, made: Epoch) -> dict[str, Any]:
         "host_syncs": moved.host_syncs,
         **({"is_traced": True} if made.is_traced else {}),
         "compile_ms": engine.building.compile_ms if epoch == 1 else None,
-        "epochs_per_s": 1.0 / made.wall_s,
+        "epochs_per_s": 1e3 / made.times.total,
         "members": {"loss": [finite(float(x)) for x in loss], "val_net_usd": val_usd.tolist()},
     }
 

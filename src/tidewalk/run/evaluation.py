@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import polars as pl
 from jax.sharding import NamedSharding, PartitionSpec
@@ -20,15 +19,16 @@ from tidewalk.run.identity import refuse_other_data, refuse_other_settings, stor
 from tidewalk.run.markets import plan
 from tidewalk.run.mesh import Transfers
 from tidewalk.run.outcome import Outcome
+from tidewalk.run.selected import only
 from tidewalk.run.settings import RunConfig
-from tidewalk.run.study import Leg, Study
+from tidewalk.run.study import Study
 from tidewalk.store import checkpoint, layout, results
 from tidewalk.store.checkpoint import Arrays
 from tidewalk.store.layout import RunFolder
 from tidewalk.store.summary import read_summary
 from tidewalk.store.trials import LEDGER
 from tidewalk.trading.env import no_tally
-from tidewalk.train.population import Best, longest
+from tidewalk.train.population import Best
 
 _ABSOLUTE, _RELATIVE = 1e-6, 1e-9
 """Differences below these are rounding of sums in float64; a cent is far more."""
@@ -150,23 +150,6 @@ def _on_other_data(run: RunFolder, study: Study) -> tuple[Study, tuple[int, ...]
     left = study.num_windows - len(origin)
     notes = [f"{left} window(s) lie before every policy's last validation bar and are not traded."] if left else []
     return only(study, list(origin)), tuple(origin.values()), tuple(notes)
-
-
-def only(study: Study, chosen: list[int]) -> Study:
-    """The study with some of its windows, numbered anew."""
-    legs: list[Leg] = []
-    for leg in study.legs:
-        kept = [
-            dataclasses.replace(window, index=chosen.index(window.index))
-            for window in leg.plan.windows
-            if window.index in chosen
-        ]
-        legs.append(dataclasses.replace(leg, plan=dataclasses.replace(leg.plan, windows=tuple(kept))))
-    windows = jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], study.windows)
-    program = dataclasses.replace(study.program, test_bars=longest(windows.test))
-    return dataclasses.replace(
-        study, legs=tuple(leg for leg in legs if leg.plan.windows), windows=windows, program=program
-    )
 
 
 def _policies(run: RunFolder, study: Study, origin: tuple[int, ...]) -> Policies:

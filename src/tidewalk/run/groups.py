@@ -22,13 +22,15 @@ from tidewalk.core.errors import ConfigError
 from tidewalk.market.device import Market, MarketData
 from tidewalk.market.windows import Windows
 from tidewalk.run import memory, mesh
-from tidewalk.run.engine import Engine, Kept, Resident, Stage, ready
+from tidewalk.run.ahead import Runner
+from tidewalk.run.engine import Kept, Resident, Stage, ready
+from tidewalk.run.learner import with_learner
 from tidewalk.run.mesh import Transfers
 from tidewalk.run.programs import BY_MEMBER, WHOLE
 from tidewalk.run.settings import RunConfig
 from tidewalk.run.study import Study, plan_study
 from tidewalk.train.memory import Memory
-from tidewalk.train.population import Members, Program, TrainState, make_members
+from tidewalk.train.population import Members, Program, make_members
 
 Order = Literal["in-turn", "interleaved"]
 Metrics = dict[str, np.ndarray]
@@ -110,10 +112,11 @@ def start_groups(configs: Sequence[RunConfig], markets: Sequence[MarketData], *,
         order: `in-turn` holds the state of one group at a time, `interleaved` that of all.
 
     Raises:
-        ConfigError: nothing to run, other markets or precisions, or more memory than the device has.
+        ConfigError: nothing to run, other markets or precisions, a learner that cannot run here, or more memory than
+            the device has.
         DataError: as `plan_study`.
     """
-    studies = [plan_study(config, markets, compose=mesh.compose_form()) for config in configs]
+    studies = [with_learner(plan_study(config, markets, compose=mesh.compose_form()))[0] for config in configs]
     _refuse_unlike(studies)
     groups = merge(studies)
     _refuse_too_large(groups, order)
@@ -177,14 +180,15 @@ class _Run:
         # the engine knows one study; of several it needs no more than their common program and all their members
         study = dataclasses.replace(self.group.studies[0], program=self.group.program)
         self.stage = Stage(study, started.residents[number], started.transfers)
-        self.running: tuple[Engine, TrainState] | None = None
+        self.running: Runner | None = None
         self.metrics: list[Metrics] = []
 
     def one_epoch(self) -> None:
         """Run the next epoch, after the programs are compiled where it is the first."""
-        engine, state = self.running or ready(self.stage, common_mesh(self.groups))
-        state, metrics, _ = engine.run_epoch(state)
-        self.running = engine, state
+        if self.running is None:
+            self.running = Runner(*ready(self.stage, common_mesh(self.groups)))
+        is_last = len(self.metrics) + 1 == self.group.epochs
+        metrics = self.running.run(may_go_on=not is_last).metrics
         self.metrics.append(metrics)
         if self.on_epoch is not None:
             for place, _, rows in self.group.rows():
@@ -194,8 +198,7 @@ class _Run:
         """What trading needs of each configuration, by its place; all else is let go."""
         if self.running is None:
             return {}
-        _, state = self.running
-        kept, resident, found = Kept(state.best, state.is_alive), self.stage.resident, {}
+        kept, resident, found = self.running.engine.kept(self.running.state), self.stage.resident, {}
         for place, study, rows in self.group.rows():
             members, own = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (resident.members, kept))
             stage = Stage(study, dataclasses.replace(resident, members=members), self.stage.transfers)

@@ -13,13 +13,13 @@ from typing import Any
 from tidewalk.core import trees
 from tidewalk.core.errors import Interrupted, StoreError, TrainError
 from tidewalk.run import compile_cache, memory, mesh, profile, records
+from tidewalk.run.ahead import Runner
 from tidewalk.run.console import Reporter, reporter
-from tidewalk.run.engine import Engine, restore, start
+from tidewalk.run.engine import Engine, State, restore, start
 from tidewalk.run.epoch_lines import Epoch, epoch_record
 from tidewalk.run.identity import identity, refuse_other_data, refuse_other_settings, stored_config
 from tidewalk.run.learner import with_learner
 from tidewalk.run.markets import plan
-from tidewalk.run.mesh import Transfers
 from tidewalk.run.profile import Tracer
 from tidewalk.run.saving import Saver
 from tidewalk.run.settings import RunConfig, result_settings, to_toml, with_absolute_paths
@@ -28,7 +28,6 @@ from tidewalk.run.study import Study, windows_record
 from tidewalk.run.timing import breakdown
 from tidewalk.store import checkpoint, layout, quality, results, trials
 from tidewalk.store.layout import RunFolder
-from tidewalk.train.population import TrainState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +58,10 @@ def train(config: RunConfig) -> Path:
     config = with_absolute_paths(config)
     path = _run_path(config)
     _refuse_taken(path, overwrite=config.output.overwrite)
-    study = _fitting(config, quiet=config.output.quiet)
+    study, notes = _fitting(config, quiet=config.output.quiet)
     run = layout.create_run(path, overwrite=config.output.overwrite)
     try:
-        job = _Job(run, study, identity(study), config.output.quiet)
+        job = _Job(run, study, identity(study), config.output.quiet, notes=notes)
         return _supervised(job, records.manifest_fields(study))
     finally:
         layout.unlock_run(run)
@@ -96,20 +95,21 @@ def _resume(run: RunFolder, data_dir: Path | None, *, quiet: bool) -> Path:
         raise StoreError(f"{run.root}: the run is complete; nothing to resume. `tidewalk report` writes its report.")
     config = stored_config(run, data_dir)
     quiet = quiet or config.output.quiet
-    study = _fitting(config, quiet=quiet)
+    study, notes = _fitting(config, quiet=quiet)
     latest = checkpoint.latest_checkpoint(run.checkpoints)
     fields = records.manifest_fields(study)
-    notes = (*(f"warning: {text}" for text in latest.warnings), _continuation(manifest, fields, latest.path))
-    job = _Job(run, study, identity(study), quiet, latest.path, notes)
+    resumed = _continuation(manifest, fields, latest.path)
+    told = (*(f"warning: {text}" for text in latest.warnings), resumed, *notes)
+    job = _Job(run, study, identity(study), quiet, latest.path, told)
     _refuse_other(job, manifest)
-    return _supervised(job, {**fields, "resumed": [*manifest.get("resumed", []), notes[-1]]})
+    return _supervised(job, {**fields, "resumed": [*manifest.get("resumed", []), resumed]})
 
 
-def _fitting(config: RunConfig, *, quiet: bool) -> Study:
-    """The study as it will run on its device; refused where its learner or its members cannot."""
-    study, _ = with_learner(plan(config, quiet=quiet))
+def _fitting(config: RunConfig, *, quiet: bool) -> tuple[Study, tuple[str, ...]]:
+    """The study as it will run on its device, and what the log says of that; refused where it cannot."""
+    study, notes = with_learner(plan(config, quiet=quiet))
     memory.refuse_too_large(study)
-    return study
+    return study, notes
 
 
 def _refuse_taken(path: Path, *, overwrite: bool) -> None:
@@ -203,11 +203,11 @@ def _run(job: _Job, stop: Stop) -> None:
         state = _epochs(job, engine, state, range(done + 1, epochs + 1), stop, out)
         stop.can_wait = False
         out.say("trading the test months and writing the results")
-        records.write_results(run, engine, state)
+        records.write_results(run, engine, engine.kept(state))
         compile_cache.seal()
 
 
-def _epochs(job: _Job, engine: Engine, state: TrainState, epochs: range, stop: Stop, out: Reporter) -> TrainState:
+def _epochs(job: _Job, engine: Engine, state: State, epochs: range, stop: Stop, out: Reporter) -> State:
     """Train for a range of epochs, each told, and some of them kept as checkpoints."""
     run, output, last = job.run, job.study.config.output, job.study.config.train.epochs
     saver = Saver(
@@ -216,34 +216,29 @@ def _epochs(job: _Job, engine: Engine, state: TrainState, epochs: range, stop: S
     tracer = Tracer(
         run.profile, out.say, profile.steady(epochs, job.study.program.steps_per_epoch) if output.profile else range(0)
     )
+    runner, before = Runner(engine, state), dataclasses.replace(engine.transfers)
     for epoch in epochs:
         stop.can_wait = True
-        # what came before the first epoch is counted with it
-        before = dataclasses.replace(engine.transfers) if epoch > 1 else Transfers()
+        is_needed = epoch == last or saver.is_due(epoch) or stop.is_asked or tracer.is_near(epoch)
         with tracer.watching(epoch):
-            state, made = _one_epoch(engine, state)
+            ended = runner.run(may_go_on=not is_needed)
         is_asked, began_s, host = stop.is_asked, time.monotonic(), None
-        if saver.is_due(epoch) or epoch == last or is_asked:
-            host = mesh.fetch(state, engine.transfers)
-        moved = engine.transfers.since(before)
-        made = dataclasses.replace(
-            made, epoch=epoch, moved=moved, checkpoint_bytes=trees.nbytes(host), is_traced=epoch in tracer.epochs
-        )
+        # what came before the first epoch is counted with it
+        moved = ended.moved.plus(before) if epoch == 1 else ended.moved
+        if runner.begun is None and (epoch == last or saver.is_due(epoch) or is_asked):
+            before = dataclasses.replace(engine.transfers)
+            host = mesh.fetch(runner.state, engine.transfers)
+            moved = moved.plus(engine.transfers.since(before))
+        made = Epoch(ended.metrics, ended.times, epoch, moved, trees.nbytes(host), is_traced=epoch in tracer.epochs)
         _tell(run, engine, made, out)
         if host is not None:
-            saver.save(host, epoch, began_s)
+            saver.save(engine.deal.join(host), epoch, began_s)
             host = None  # on a CPU these are the arrays of the state: while they are held, an epoch has to copy them
-        if is_asked and epoch < last:
+        if is_asked and runner.begun is None and epoch < last:
             raise Interrupted(f"Stopped after epoch {epoch} of {last}.")
         if epoch == tracer.epochs.stop - 1:
-            profile.measure(engine, state, run.profile, epoch, out.say)
-    return state
-
-
-def _one_epoch(engine: Engine, state: TrainState) -> tuple[TrainState, Epoch]:
-    began_s = time.perf_counter()
-    state, metrics, times = engine.run_epoch(state)
-    return state, Epoch(metrics, times, time.perf_counter() - began_s)
+            profile.measure(engine, runner.state, run.profile, epoch, out.say)
+    return runner.state
 
 
 def _tell(run: RunFolder, engine: Engine, made: Epoch, out: Reporter) -> None:
@@ -267,6 +262,6 @@ def _tell(run: RunFolder, engine: Engine, made: Epoch, out: Reporter) -> None:
         )
 
 
-def _from_checkpoint(engine: Engine, state: TrainState, path: Path) -> tuple[TrainState, int]:
-    arrays, meta = checkpoint.load_checkpoint(path, trees.schema(state))
-    return restore(state, arrays, engine.transfers), int(meta["epoch"])
+def _from_checkpoint(engine: Engine, state: State, path: Path) -> tuple[State, int]:
+    arrays, meta = checkpoint.load_checkpoint(path, trees.schema(engine.deal.joined_shape(state)))
+    return restore(engine, state, arrays), int(meta["epoch"])

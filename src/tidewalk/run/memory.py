@@ -11,7 +11,7 @@ from tidewalk.core.arrays import PyTree
 from tidewalk.core.errors import ConfigError, TrainError
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
-from tidewalk.run import mesh
+from tidewalk.run import mesh, shares
 from tidewalk.run.study import Study
 from tidewalk.train import memory
 from tidewalk.train.memory import Memory
@@ -51,7 +51,12 @@ def of_members(study: Study, program: Program, members: int) -> Memory:
         program: static settings of the population, which may hold the members of several studies.
         members: members on the device.
     """
-    return memory.predict(program, *_asked(study), members)
+    return memory.predict(program, *_asked(study), members, _parts)
+
+
+def _parts(members: int) -> tuple[int, int, int]:
+    dealt = shares.deal(members)
+    return dealt.size, dealt.count, dealt.at_a_time
 
 
 def said(study: Study, devices: int = 1, limit: int | None = None) -> str:
@@ -59,7 +64,7 @@ def said(study: Study, devices: int = 1, limit: int | None = None) -> str:
     need = of_study(study, devices)
     parts = ", ".join(f"{_NAMES[part]} {in_words(size)}" for part, size in _largest(need)[:4])
     each, there = " on each device" if devices > 1 else "", f" of {in_words(limit)}" if limit else ""
-    most = memory.most_members(study.program, *_asked(study), limit) if limit else 0
+    most = memory.most_members(study.program, *_asked(study), limit, _parts) if limit else 0
     room = f"; room for {most:,} members" if limit else ""
     return f"memory by formula{each}: {in_words(need.peak)}{there} ({parts}){room}"
 
@@ -105,11 +110,11 @@ def _too_large(study: Study, limit: int | None) -> str:
 
 
 def _what_fits(study: Study, limit: int) -> str:
-    each = memory.most_members(study.program, *_asked(study), limit)
+    each = memory.most_members(study.program, *_asked(study), limit, _parts)
     if not each:
         return _NONE_FITS
     windows = study.num_windows
-    most = each * len(jax.local_devices()) // windows
+    most = each * len(mesh.devices()) // windows
     # some numbers of members cannot be shared out over all devices
     seeds = next((n for n in range(most, 0, -1) if windows * n <= each * mesh.used_devices(windows * n)), 0)
     return f" --seeds {seeds} would fit." if seeds else f" At most {each} member(s) fit, fewer than there are windows."

@@ -37,8 +37,11 @@ class Transfers:
 
     def since(self, before: "Transfers") -> "Transfers":
         """What was counted after `before`, a copy of an earlier state of these counters."""
-        names = [field.name for field in dataclasses.fields(self)]
-        return Transfers(**{name: getattr(self, name) - getattr(before, name) for name in names})
+        return Transfers(*(now - then for now, then in zip(vars(self).values(), vars(before).values(), strict=True)))
+
+    def plus(self, other: "Transfers") -> "Transfers":
+        """What both counted."""
+        return Transfers(*(one + more for one, more in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def choose_platform(device: str | None) -> None:
@@ -65,26 +68,36 @@ def make_reproducible() -> None:
     compiler.set_flags()
 
 
+def devices() -> list[Any]:
+    """The devices that work: all local accelerators, or the one CPU, of whose cores `run.shares` makes use.
+
+    A program that is split over several CPU devices is rewritten by the compiler (a division becomes a product here and
+    there), and rounds differently.
+    """
+    found = jax.local_devices()
+    return found[:1] if jax.default_backend() == "cpu" else found
+
+
 def member_mesh(members: int) -> Mesh | None:
-    """Mesh over the most local devices that divide the members evenly; None for a single device."""
+    """Mesh over the most devices that divide the members evenly; None for a single device."""
     used = used_devices(members)
-    return Mesh(np.array(jax.local_devices()[:used]), (MEMBER_AXIS,)) if used > 1 else None
+    return Mesh(np.array(devices()[:used]), (MEMBER_AXIS,)) if used > 1 else None
 
 
 def used_devices(members: int) -> int:
-    """Number of local devices that members are spread over: the most that hold equal shares."""
-    return max(n for n in range(1, len(jax.local_devices()) + 1) if members % n == 0)
+    """Number of devices that members are spread over: the most that hold equal parts of them."""
+    return max(n for n in range(1, len(devices()) + 1) if members % n == 0)
 
 
 def idle_devices(windows: int, seeds: int) -> str | None:
     """A warning where members do not fill all local devices, with the next number of seeds that does; None else."""
-    devices, members = len(jax.local_devices()), windows * seeds
+    there, members = len(devices()), windows * seeds
     used = used_devices(members)
-    if used == devices:
+    if used == there:
         return None
-    more = next(count for count in range(seeds + 1, seeds + devices + 1) if windows * count % devices == 0)
+    more = next(count for count in range(seeds + 1, seeds + there + 1) if windows * count % there == 0)
     return (
-        f"{devices - used} of {devices} devices are idle: {members} members cannot be shared out evenly over more than "
+        f"{there - used} of {there} devices are idle: {members} members cannot be shared out evenly over more than "
         f"{used}. --seeds {more} would use all of them."
     )
 
@@ -105,14 +118,10 @@ def host_memory(mesh: Mesh | None) -> SingleDeviceSharding | None:
 def limit_bytes() -> int | None:
     """Memory that programs may use on one device; None where the system does not tell.
 
-    On a CPU the memory of the machine, or of the control group that the process is in, shared by all its devices.
+    On a CPU the memory of the machine, or of the control group that the process is in.
     """
-    devices = jax.local_devices()
-    stats = devices[0].memory_stats() or {}
-    if "bytes_limit" in stats:
-        return int(stats["bytes_limit"])
-    host = _host_bytes()
-    return None if host is None else host // len(devices)
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return int(stats["bytes_limit"]) if "bytes_limit" in stats else _host_bytes()
 
 
 def _host_bytes() -> int | None:
@@ -140,12 +149,15 @@ def upload(tree: PyTree, transfers: Transfers, placement: Any = None) -> PyTree:
 def put(tree: PyTree, transfers: Transfers, placement: Any = None) -> PyTree:
     """Copy a pytree of host arrays to the device: counted, and there when the call is back.
 
+    This is the one way up that the guard of an epoch lets pass, so what is not counted is refused there.
+
     Args:
         tree: the arrays.
         transfers: counts the bytes that every device receives.
         placement: a sharding for all of them, or a pytree of shardings; None for the default device.
     """
-    placed = wait(jax.device_put(tree, placement), transfers)
+    with jax.transfer_guard_host_to_device("allow"):
+        placed = wait(jax.device_put(tree, placement), transfers)
     leaves = jax.tree.leaves(placed)
     transfers.bytes_h2d += sum(shard.data.nbytes for leaf in leaves for shard in leaf.addressable_shards)
     return placed
@@ -170,8 +182,15 @@ def compose_form() -> str:
     return "scan" if jax.default_backend() == "cpu" else "associative"
 
 
+def precision_warnings(asked: str) -> tuple[str, ...]:
+    """What a reader must know of `--precision`: nothing where products have the precision that was asked for."""
+    if asked == "float32" or jax.default_backend() != "cpu":
+        return ()
+    return (f"--precision {asked} changes nothing on a CPU: its products are all in float32.",)
+
+
 def describe() -> str:
     """The device in words, for summaries and reports."""
-    devices = jax.local_devices()
-    kind = devices[0].device_kind
-    return f"{len(devices)} x {kind}" if len(devices) > 1 else kind
+    found = devices()
+    kind = found[0].device_kind
+    return f"{len(found)} x {kind}" if len(found) > 1 else kind

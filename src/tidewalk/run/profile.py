@@ -15,10 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from tidewalk.core.errors import StoreError
-from tidewalk.run.engine import Engine, phased
+from tidewalk.run.engine import Engine, State, phased
 from tidewalk.run.timing import PhaseTimes, medians, phases
 from tidewalk.store.layout import read_object, write_json_atomic
-from tidewalk.train.population import TrainState
 
 PHASES_FILE = "phases.json"
 MOST_STEPS = 100
@@ -51,6 +50,10 @@ class Tracer:
         if epoch == self.epochs.stop - 1:
             self._end()
 
+    def is_near(self, epoch: int) -> bool:
+        """Whether this epoch or the next is traced; a trace holds whole epochs, so one ends before the next begins."""
+        return epoch in self.epochs or epoch + 1 in self.epochs
+
     def _begin(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
@@ -78,7 +81,7 @@ def steady(epochs: range, steps: int) -> range:
     return epochs[1 : 3 if steps <= MOST_STEPS else 2] or epochs[:1]
 
 
-def measure(engine: Engine, state: TrainState, folder: Path, epoch: int, say: Callable[[str], None]) -> None:
+def measure(engine: Engine, state: State, folder: Path, epoch: int, say: Callable[[str], None]) -> None:
     """Time the phases after an epoch one by one, say and keep what was found."""
     try:
         times = phase_times(engine, state)
@@ -90,7 +93,7 @@ def measure(engine: Engine, state: TrainState, folder: Path, epoch: int, say: Ca
     write_json_atomic(folder / PHASES_FILE, {"after_epoch": epoch, "phases_ms": dataclasses.asdict(times)})
 
 
-def phase_times(engine: Engine, state: TrainState) -> PhaseTimes:
+def phase_times(engine: Engine, state: State) -> PhaseTimes:
     """Medians of the phases of the next epochs, on a copy of the state, so that training goes on as if nothing were."""
     run = phased(engine, state)
     spare, times = jax.tree.map(jnp.copy, state), list[PhaseTimes]()

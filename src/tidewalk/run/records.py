@@ -17,7 +17,7 @@ import polars as pl
 
 from tidewalk.core import trees
 from tidewalk.run import evidence, figures, memory, mesh, outcome, profile
-from tidewalk.run.engine import Engine
+from tidewalk.run.engine import Engine, Kept
 from tidewalk.run.epoch_lines import finite, phases_ms, transfers_record
 from tidewalk.run.settings import config_hash
 from tidewalk.run.study import Leg, Study, data_fingerprint, market_hash
@@ -105,14 +105,14 @@ def opening_lines(engine: Engine) -> list[str]:
     ]
     lines.append(
         f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members "
-        f"on {mesh.describe()}; uploaded once: {sent:.1f} MiB; {engine.building.said()}"
+        f"on {mesh.describe()}{engine.deal.said()}; uploaded once: {sent:.1f} MiB; {engine.building.said()}"
     )
-    lines += engine.notes
     lines.append(memory.said(study, mesh.used_devices(study.num_members), mesh.limit_bytes()))
     lines += [study.said(leg, _costs_line(study, leg)) for leg in study.legs] + _limits_lines(study)
     lines += [f"note: {study.said(leg, text)}" for leg in study.legs for text in leg.market.info.notes]
     idle = mesh.idle_devices(study.num_windows, study.config.train.seeds)
-    return lines + [f"warning: {text}" for text in (*study.warnings, *([idle] if idle else []))]
+    rounded = mesh.precision_warnings(study.config.output.precision)
+    return lines + [f"warning: {text}" for text in (*study.warnings, *rounded, *([idle] if idle else []))]
 
 
 def _costs_line(study: Study, leg: Leg) -> str:
@@ -133,7 +133,7 @@ def _limits_lines(study: Study) -> list[str]:
     return [f"account of each window, in {study.currency}: {', '.join(parts)}"] if parts else []
 
 
-def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
+def write_results(run: RunFolder, engine: Engine, state: TrainState | Kept) -> None:
     """Trade the test months, and write every result file, the summary and the report.
 
     The policies are written first, and their digest kept, so that what is traded was fixed before any test bar was.
@@ -153,6 +153,7 @@ def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
     phases, unmeasured = phases_ms(lines, profile.read_phases(run.profile))
     transfers, uncounted = transfers_record(lines, engine)
     parts, warnings = _figures(settled, members, *counted)
+    rounded = mesh.precision_warnings(engine.study.config.output.precision)
     summary = {
         **_summary_head(run, engine.study, "complete"),
         "transfers": transfers,
@@ -160,7 +161,7 @@ def write_results(run: RunFolder, engine: Engine, state: TrainState) -> None:
         "compile_ms": engine.building.compile_ms,
         "trace_ms": engine.building.trace_ms,
         **parts,
-        "warnings": [*engine.study.warnings, *warnings, *unmeasured, *uncounted],
+        "warnings": [*engine.study.warnings, *rounded, *warnings, *unmeasured, *uncounted],
     }
     write_summary(run, summary)
     reconcile(run)
@@ -262,7 +263,7 @@ def count_trial(root: Path, settled: outcome.Outcome, made_of: str) -> tuple[tri
     return trial, trials.tried(root, trial.data_fingerprint, study.symbol, days)
 
 
-def _write_policies(run: RunFolder, engine: Engine, state: TrainState) -> None:
+def _write_policies(run: RunFolder, engine: Engine, state: TrainState | Kept) -> None:
     study, best = engine.study, jax.device_get(state.best)
     centers, scales = np.asarray(study.windows.center), np.asarray(study.windows.scale)
     env, version = study.program.env, _version("tidewalk")

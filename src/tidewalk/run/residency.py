@@ -11,13 +11,12 @@ import jax.numpy as jnp
 
 from tidewalk.market.device import MarketData
 from tidewalk.run import mesh
-from tidewalk.run.engine import Engine, phased, reuploading, start
-from tidewalk.run.evaluation import only
+from tidewalk.run.engine import Engine, State, phased, reuploading, start
 from tidewalk.run.mesh import Transfers
+from tidewalk.run.selected import only
 from tidewalk.run.settings import RunConfig
 from tidewalk.run.study import Study, plan_study
 from tidewalk.run.timing import PhaseTimes, medians
-from tidewalk.train.population import TrainState
 
 WARM_UP = 3
 FEWEST_ROUNDS = 7
@@ -94,9 +93,9 @@ def _case(study: Study, rounds: int) -> Case:
 
 
 def _in_turn(
-    run: Callable[[Engine, TrainState], tuple[TrainState, PhaseTimes]],
+    run: Callable[[Engine, State], tuple[State, PhaseTimes]],
     engines: dict[str, Engine],
-    states: dict[str, TrainState],
+    states: dict[str, State],
     rounds: int,
 ) -> tuple[dict[str, list[PhaseTimes]], dict[str, Transfers]]:
     """Times of the rounds after the warm-up, and transfers of the last; `states` goes on. Who begins changes."""
@@ -111,7 +110,7 @@ def _in_turn(
     return times, moved
 
 
-def _fused(engine: Engine, state: TrainState) -> tuple[TrainState, PhaseTimes]:
+def _fused(engine: Engine, state: State) -> tuple[State, PhaseTimes]:
     state, _, times = engine.run_epoch(state)
     return state, times
 

@@ -168,7 +168,7 @@ def plan_study(config: RunConfig, markets: Sequence[MarketData], *, compose: str
         legs.append(Leg(market, plan, resolve_costs(config, market), first_bar))
         parts.append((_fitted(config, market, plan), first_bar))
         first_bar, first_window = first_bar + market.num_bars, first_window + len(numbered)
-    return Study(config, tuple(legs), windows.end_to_end(parts), _program(config, legs, compose))
+    return Study(config, tuple(legs), windows.end_to_end(parts), program_of(config, legs, compose))
 
 
 def _refuse_unlike(markets: Sequence[MarketData]) -> None:
@@ -249,7 +249,8 @@ def _plan(config: RunConfig, market: MarketData) -> WindowPlan:
     return plan
 
 
-def _program(config: RunConfig, legs: Sequence[Leg], compose: str) -> Program:
+def program_of(config: RunConfig, legs: Sequence[Leg], compose: str) -> Program:
+    """The static settings of a study: those of its configuration, and the sizes of its windows."""
     features, train = legs[0].market.features.shape[1], config.train
     ranges = [decision_ranges(leg.plan) for leg in legs]
     parts = list(zip(legs, ranges, strict=True))

@@ -98,8 +98,8 @@ class Program:
     """Most sessions in a test range; 0 where they are not known."""
     session_bars: int = 0
     """Most decisions of a session in a validation or test range; 0 where not known: accounts go row by row."""
-    learner: Literal["xla", "kernel"] = "xla"
-    """What runs the vector steps of an epoch: a compiled scan, or one kernel of a GPU."""
+    learner: Literal["xla", "kernel"] | None = None
+    """What runs the vector steps of an epoch: a compiled scan, or one kernel of a GPU; None: not settled, a scan."""
 
     @property
     def step_words(self) -> int:

@@ -1,0 +1,194 @@
+"""Members of a CPU in shares: every member once, in its place, whatever the cores; and the cores work side by side."""
+
+import dataclasses
+import functools
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support import planted_market, small_config
+from tidewalk.core import trees
+from tidewalk.core.keys import root_key
+from tidewalk.market.device import save_market
+from tidewalk.run import engine, shares
+from tidewalk.run.packed import pack
+from tidewalk.run.shares import Deal, deal
+from tidewalk.run.study import plan_study
+from tidewalk.trading.costs import CostTicks
+from tidewalk.train.population import Members
+
+MEMBERS = st.integers(1, 400)
+
+
+@given(MEMBERS)
+@settings(max_examples=50)
+def test_every_member_is_dealt_once_and_comes_back_to_its_place(members):
+    dealt = deal(members)
+    rows = np.stack(dealt.rows())
+    assert rows.shape == (dealt.count, dealt.size)
+    assert sorted(set(rows.ravel().tolist())) == list(range(members))
+    assert rows.size - members < max(2, dealt.size), "no more is computed twice than the others leave over"
+    whole = {"params": np.arange(members) * 10, "by_bar": np.arange(3 * members).reshape(members, 3)}
+    again = dealt.join(dealt.split(whole))
+    assert all(np.array_equal(again[name], whole[name]) for name in whole)
+
+
+def test_metrics_and_members_of_shares_are_those_of_each_member():
+    dealt, loss = Deal(7, 3, cores=2), np.arange(7, dtype=np.float32)
+    every = [{"loss": jnp.asarray(loss[rows]), "is_alive": jnp.asarray(rows % 2 == 0)} for rows in dealt.rows()]
+    packed = jax.device_get(tuple(pack(one, 3) for one in every))
+    found = dealt.metrics(packed)
+    np.testing.assert_array_equal(found["loss"], loss)
+    np.testing.assert_array_equal(found["is_alive"], [True, False] * 3 + [True])
+    seed = np.arange(7, dtype=np.int32)
+    members = Members(jax.random.split(root_key(0), 7), seed, seed, CostTicks(loss, None), {"lr": loss})
+    for rows, share in zip(dealt.rows(), dealt.split_members(members), strict=True):
+        assert share.seed.tolist() == share.hyper["lr"].tolist() == rows.tolist()
+        assert share.key.shape == (3,)
+
+
+@given(MEMBERS, st.integers(1, 64))
+@settings(max_examples=50)
+def test_no_number_of_cores_changes_a_share(members, cores):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shares, "usable_cores", lambda: cores)
+        assert (deal(members).size, deal(members).count) == sized(members)
+
+
+@functools.cache
+def sized(members):
+    return deal(members).size, deal(members).count
+
+
+@pytest.mark.parametrize(
+    ("members", "size", "count"),
+    [(1, 1, 1), (3, 3, 1), (4, 2, 2), (7, 4, 2), (8, 4, 2), (16, 4, 4), (28, 7, 4), (56, 7, 8), (1000, 7, 143)],
+)
+def test_shares_are_even_on_two_cores_and_on_four(members, size, count):
+    assert sized(members) == (size, count)
+
+
+def test_an_accelerator_keeps_its_members_together(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert deal(1000) == Deal(1000, 1000)
+
+
+def test_every_share_has_long_windows_and_short_ones_and_the_program_knows_them():
+    program = dataclasses.replace(made(seeds=4).program, val_lengths=(900, 800, 700, 600, 500, 400, 300))
+    assert Deal(7, 3).program(program).val_lengths == (900, 600, 300, 800, 500, 300, 700, 400, 300)
+    assert Deal(7, 7).program(program) is program
+
+
+def test_as_many_shares_as_cores_are_computed_at_a_time():
+    meeting = threading.Barrier(2)
+
+    def program(market, windows, members, state):
+        meeting.wait(timeout=20)  # breaks unless the other share is computed at the same time
+        return state + members, threading.get_ident()
+
+    fixed, state = (None, None, (1, 2, 3, 4)), (10, 20, 30, 40)
+    found, threads = Deal(8, 2, cores=2).run(program, fixed, state)
+    assert found == (11, 22, 33, 44)
+    assert threads[0] == threads[2] != threads[1] == threads[3]
+    assert threading.get_ident() not in threads
+    assert Deal(8, 2, cores=3).said() == ", in 4 shares of 2, 3 at a time"
+    assert Deal(8, 2, cores=16).at_a_time == 4
+    assert Deal(8, 8, cores=16).said() == ""
+
+
+def test_cores_are_those_of_the_process_its_group_or_its_user(tmp_path, monkeypatch):
+    files = [tmp_path / name for name in ("cpu.max", "quota", "period")]
+    monkeypatch.setattr(shares, "_QUOTA", tuple(map(str, files)))
+    count = shares.usable_cores.__wrapped__
+    assert count() == len(jax.local_devices()) == 4, "what was asked of jax"
+    monkeypatch.setattr(jax, "local_devices", lambda **_: [None])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    assert count() == 6
+    for text, cores in (("max 100000\n", 6), ("250000 100000\n", 2), ("50000 100000\n", 1), ("9900000 100000\n", 6)):
+        files[0].write_text(text)
+        assert count() == cores, text
+    files[0].unlink()
+    files[2].write_text("100000\n")
+    for text, cores in (("-1\n", 6), ("300000\n", 3)):
+        files[1].write_text(text)
+        assert count() == cores, text
+    monkeypatch.setattr(type(jax.config), "values", {"jax_num_cpu_devices": 1})
+    assert count() == 1
+
+
+@functools.cache
+def market():
+    return planted_market(days=182)
+
+
+def made(seeds):
+    return plan_study(small_config(Path("data"), seeds=seeds, epochs=2), [market()], compose="scan")
+
+
+def trained(monkeypatch, dealing):
+    """A short training: its engine, and state, what is kept of it and metrics as named host arrays."""
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "deal", dealing)
+        ready, state = engine.start(made(seeds=5))
+    history = []
+    for _ in range(2):
+        state, metrics, _ = ready.run_epoch(state)
+        history.append(metrics)
+    whole = ready.deal.join(jax.device_get(state))
+    return ready, trees.to_named((whole, ready.kept(state), history))
+
+
+@pytest.mark.slow
+def test_members_get_in_shares_what_they_get_undivided_each_in_its_place(monkeypatch):
+    ready, dealt = trained(monkeypatch, deal)
+    assert ready.deal.cores > 1
+    assert ready.deal.count > 1
+    assert ready.deal.count * ready.deal.size > ready.study.num_members, "a share has a member twice"
+    _, whole = trained(monkeypatch, lambda members: Deal(members, members))
+    assert dealt.keys() == whole.keys()
+    for name, leaf in dealt.items():
+        assert leaf.shape == whole[name].shape
+        np.testing.assert_allclose(leaf, whole[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [1, 3, 4])
+def test_every_result_file_is_the_same_on_one_core_on_two_and_after_going_on_with_four(tmp_path, seeds):
+    """The number of host devices is what a user asks jax for; here it is the number of cores."""
+    save_market(tmp_path / "m.npz", market())
+    digests = {}
+    for devices in (1, 2, 4):
+        out = tmp_path / f"devices-{devices}" / "run"
+        flags = ["--data-dir", tmp_path / "m.npz", "--symbol", "ES.FUT", "--train-months", "2", "--seeds", seeds]
+        flags += ["--epochs", "3", "--lanes", "8", "--max-steps-per-epoch", "20", "--hidden", "16", "--quiet"]
+        command(1 if devices == 4 else devices, "train", *flags, "--out", out, "--checkpoint-every", "1")
+        if devices == 4:
+            (out / "checkpoints" / "epoch-00003.safetensors").unlink()
+            manifest = (out / "manifest.json").read_text()
+            (out / "manifest.json").write_text(manifest.replace('"complete"', '"interrupted"'))
+            command(4, "resume", out, "--quiet")
+        names = ("*.parquet", "policies/*", "checkpoints/*.safetensors")
+        files = sorted(file for name in names for file in out.glob(name))
+        digests[devices] = {str(file.relative_to(out)): file.read_bytes() for file in files}
+    assert len(digests[1]) > 5
+    assert digests[1].keys() == digests[2].keys() == digests[4].keys()
+    for name, data in digests[1].items():
+        assert data == digests[2][name], name
+        assert name.startswith("checkpoints/") or data == digests[4][name], name
+
+
+def command(devices, *args):
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "XLA_FLAGS": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "tidewalk.cli", *map(str, args)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
