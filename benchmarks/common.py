@@ -44,6 +44,15 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A column of a table: the key of its rows, its heading, and how a value is written."""
+
+    key: str
+    heading: str
+    form: str = "{}"
+
+
+@dataclass(frozen=True)
 class Report:
     """Figures of one benchmark as they come in; the JSON on disk is whole after every row."""
 
@@ -51,18 +60,10 @@ class Report:
     settings: dict[str, Any]
     path: Path | None
     environment: dict[str, Any]
+    columns: Sequence[Column] = ()
     rows: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table: the key of its rows, its heading, and how a value is written."""
-
-    key: str
-    heading: str
-    form: str = "{}"
 
 
 def parser(doc: str, *, device: bool = True) -> argparse.ArgumentParser:
@@ -80,11 +81,11 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-def opened(question: str, options: argparse.Namespace) -> Report:
-    """A report whose environment is that of this process."""
+def opened(question: str, options: argparse.Namespace, columns: Sequence[Column]) -> Report:
+    """A report whose environment is that of this process, and the columns of its table."""
     settings = {name: value for name, value in vars(options).items() if name not in ("json",) and value is not None}
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    report = Report(question, settings, options.json, environment())
+    report = Report(question, settings, options.json, environment(), columns)
     say(f"{question}\n{in_words(report.environment)}")
     return report
 
@@ -106,32 +107,31 @@ def _short(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
-def write(report: Report, *, text: str | None = None) -> None:
-    """The figures so far as JSON, in place of the file before; with the table in text once all are there."""
+def write(report: Report, *, is_whole: bool = False) -> None:
+    """The figures so far as JSON, in place of the file before, with their table as text."""
     if report.path is None:
         return
     report.path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "schema": 1,
         "question": report.question,
-        "is_whole": text is not None,
+        "is_whole": is_whole,
         "settings": report.settings,
         "environment": report.environment,
         "rows": report.rows,
         "failures": report.failures,
         "notes": report.notes,
-        "table": text,
+        "table": table(report.rows, report.columns) if report.rows else None,
     }
     beside = report.path.with_suffix(".part")
     beside.write_text(json.dumps(content, indent=1, default=str))
     beside.replace(report.path)
 
 
-def close(report: Report, columns: Sequence[Column]) -> int:
+def close(report: Report) -> int:
     """Print the table, what failed and the notes; the exit code: 1 when nothing was measured."""
-    text = table(report.rows, columns)
-    write(report, text=text)
-    say("\n" + text)
+    write(report, is_whole=True)
+    say("\n" + table(report.rows, report.columns))
     for name, reason in report.failures.items():
         say(f"not measured: {name}: {reason}")
     for note in report.notes:

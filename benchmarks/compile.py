@@ -11,12 +11,14 @@ import argparse
 import itertools
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import common
 from common import Column, Timing
@@ -46,7 +48,7 @@ def main() -> int:
     parser.add_argument("--cold-rounds", type=int, default=common.ROUNDS)
     parser.add_argument("--months", type=int, default=24)
     options = parser.parse_args()
-    report = common.opened("compile", options)
+    report = common.opened("compile", options, COLUMNS)
     cold_rounds, rounds = (1, 1) if options.quick else (options.cold_rounds, options.rounds)
     with tempfile.TemporaryDirectory(prefix="tidewalk-compile-") as name:
         folder = Path(name)
@@ -58,23 +60,26 @@ def main() -> int:
         seen: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
         for number in range(max(cold_rounds, rounds)):
             caches = f"cache-{min(number, cold_rounds - 1)}"
-            if number < cold_rounds:
-                seen["cold"].append(starts(caches))
-            if number < rounds:
-                seen["warm"].append(starts(caches))
-    for start, stages in seen.items():
-        whole = Timing(tuple(1e3 * sum(one.values()) for one in stages))
-        medians = {key: Timing(tuple(one[key] for one in stages)).median_ms for key in _STAGES}
-        common.add(
-            report,
-            start=start,
-            first_epoch_s=whole.median_ms / 1e3,
-            p10_p90=f"{whole.quantile_ms(0.1) / 1e3:.2f}-{whole.quantile_ms(0.9) / 1e3:.2f}",
-            **medians,
-            rounds=len(stages),
-            samples_s=[sum(one.values()) for one in stages],
-        )
-    return common.close(report, COLUMNS)
+            for start, count in (("cold", cold_rounds), ("warm", rounds)):
+                if number < count:
+                    seen[start].append(starts(caches))
+                    common.say(f"  {start}: {sum(seen[start][-1].values()):.2f} s")
+            report.rows[:] = [row(start, stages) for start, stages in seen.items() if stages]
+            common.write(report)
+    return common.close(report)
+
+
+def row(start: str, stages: list[dict[str, float]]) -> dict[str, Any]:
+    """Medians over the starts of one kind."""
+    whole = Timing(tuple(1e3 * sum(one.values()) for one in stages))
+    return {
+        "start": start,
+        "first_epoch_s": whole.median_ms / 1e3,
+        "p10_p90": f"{whole.quantile_ms(0.1) / 1e3:.2f}-{whole.quantile_ms(0.9) / 1e3:.2f}",
+        **{key: statistics.median(one[key] for one in stages) for key in _STAGES},
+        "rounds": len(stages),
+        "samples_s": [sum(one.values()) for one in stages],
+    }
 
 
 def launcher(options: argparse.Namespace, folder: Path) -> Callable[[str], dict[str, float]]:

@@ -1,4 +1,4 @@
-"""How fast do the cores learn: members per core, one host device or two, threads?
+"""How fast do the cores learn: members in shares or undivided, on all cores or on one?
 
 Two workloads of a 128-128 network at batch 64: the one of the peers (one lane, one-step plain DQN, 32 inputs) and the
 default (64 lanes, 3-step double DQN with a duelling head, 31 inputs); a validation of 64 bars, so next to none. Every
@@ -27,13 +27,14 @@ COLUMNS = (
     Column("workload", "workload"),
     Column("members", "members", "{:,}"),
     Column("how", "how"),
-    Column("devices", "host devices"),
+    Column("shares", "shares"),
     Column("epoch_ms", "50 updates, ms", "{:,.2f}"),
     Column("p10_p90", "p10-p90"),
     Column("updates_per_s", "agent-updates/s", "{:,.0f}"),
     Column("gflop_per_s", "GFLOP/s", "{:,.0f}"),
 )
 _DEVICES = "JAX_NUM_CPU_DEVICES"
+"""tidewalk computes as many shares at a time, or one on every core that it may use where this is not set."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,18 @@ class How:
     environment: dict[str, str]
     cores: int | None = None
     """Cores that it may use; None: all."""
+    is_whole: bool = False
+    """Whether the members stay one population."""
 
 
-def hows(cores: int) -> dict[str, How]:
-    """The settings that are compared."""
-    found = {
-        "as tidewalk sets it": How({}),
-        "1 host device": How({_DEVICES: "1"}),
-        "1 host device, products on one thread": How(
-            {_DEVICES: "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-        ),
-        "1 host device on one core": How({_DEVICES: "1"}, cores=1),
-    }
-    return found | {f"{cores} host devices": How({_DEVICES: str(cores)})} if cores > 1 else found
+HOWS = {
+    "as tidewalk sets it": How({}),
+    "its shares one after another": How({_DEVICES: "1"}),
+    "its shares on one core": How({}, cores=1),
+    "undivided": How({}, is_whole=True),
+    "undivided on one core": How({}, cores=1, is_whole=True),
+}
+"""The settings that are compared."""
 
 
 def main() -> int:
@@ -68,22 +68,23 @@ def main() -> int:
     options = parser.parse_args()
     if options.worker:
         return work(json.loads(options.worker))
-    report = common.opened("cpu", options)
+    report = common.opened("cpu", options, COLUMNS)
     for workload in options.workloads.split(","):
         for members in options.members or ((2,) if options.quick else (1, 8)):
             measure(report, options, workload, members)
-    return common.close(report, COLUMNS)
+    return common.close(report)
 
 
 def measure(report: Report, options: argparse.Namespace, workload: str, members: int) -> None:
     """A row for each setting."""
     with contextlib.ExitStack() as stack:
         calls: dict[str, Callable[[], float]] = {}
-        devices: dict[str, int] = {}
-        for name, how in hows(report.environment["cores"]).items():
-            job = {"workload": workload, "members": members, "is_quick": options.quick, "cores": how.cores}
+        shares: dict[str, int] = {}
+        for name, how in HOWS.items():
+            job = {"workload": workload, "members": members, "is_quick": options.quick}
+            job |= {"cores": how.cores, "is_whole": how.is_whole}
             with common.attempt(report, f"{workload}, {members} members, {name}"):
-                calls[name], devices[name] = stack.enter_context(worker(job, how))
+                calls[name], shares[name] = stack.enter_context(worker(job, how))
         budget_s = 0.0 if options.quick else options.budget_s * len(calls)
         times = common.interleaved(report, calls, budget_s=budget_s)
     for name, timing in times.items():
@@ -94,7 +95,7 @@ def measure(report: Report, options: argparse.Namespace, workload: str, members:
             workload=workload,
             members=members,
             how=name,
-            devices=devices[name],
+            shares=shares[name],
             epoch_ms=timing.median_ms,
             p10_p90=common.spread(timing),
             updates_per_s=rate,
@@ -110,7 +111,7 @@ def update_flop(workload: str, *, is_quick: bool) -> int:
 
 @contextlib.contextmanager
 def worker(job: dict[str, Any], how: How) -> Iterator[tuple[Callable[[], float], int]]:
-    """A process that waits; a call that has it run an epoch, in milliseconds by its own clock; its host devices."""
+    """A process that waits; a call that has it run an epoch, in milliseconds by its own clock; its shares."""
     command = [sys.executable, str(Path(__file__)), "--worker", json.dumps(job)]
     environment = {**os.environ, **how.environment}
     with subprocess.Popen(
@@ -148,27 +149,18 @@ def work(job: dict[str, Any]) -> int:
     """Answer each line with the milliseconds of an epoch, by the programs that the engine runs."""
     if job["cores"]:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["cores"]])
-    import jax
     import world
-    from jax.sharding import NamedSharding
 
-    from tidewalk.run import mesh, programs
+    from tidewalk.run import engine, mesh
+    from tidewalk.run.shares import Deal
 
     mesh.make_reproducible()
     mesh.choose_platform("cpu")
-    study = world.made(setting_of(job["workload"], job["members"], is_quick=job["is_quick"]))
-    devices, building, fixed = mesh.member_mesh(job["members"]), programs.Building(), study.fixed
-    if devices is not None:
-        specs = (programs.WHOLE, programs.WHOLE, programs.BY_MEMBER)
-        fixed = tuple(
-            jax.device_put(part, NamedSharding(devices, spec)) for part, spec in zip(fixed, specs, strict=True)
-        )
-    with world.precision(study.setting):
-        make = programs.build(programs.first_state(study.program, devices), building, *fixed, donate=None)
-        state = make(*fixed)
-        run = programs.build(programs.fused(study.program, devices, state), building, *fixed, state)
-    call = world.epochs(run, fixed, state)
-    print(1 if devices is None else devices.size, flush=True)
+    if job["is_whole"]:
+        engine.deal = lambda members: Deal(members, members)
+    running, state = world.started(setting_of(job["workload"], job["members"], is_quick=job["is_quick"]))
+    call = world.in_a_row(running, state)
+    print(running.deal.count, flush=True)
     for _ in sys.stdin:
         print(common.elapsed_ms(call), flush=True)
     return 0

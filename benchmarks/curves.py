@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import gc
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ COLUMNS = (
     Column("compile_s", "compile, s", "{:.1f}"),
 )
 _CPU = {
-    "members": (1, 4, 16, 64),
-    "bars": (1_000, 10_000, 29_795, 100_000),
+    "members": (1, 8, 64),
+    "bars": (1_000, 29_795, 100_000),
     "windows": (1, 2, 8),
     "batch": (16, 64, 256, 1024),
     "width": (32, 128, 256),
@@ -45,6 +46,8 @@ _GPU = {
     "width": (32, 128, 256),
 }
 _QUICK = {"members": (1, 2), "bars": (500, 1_500), "windows": (1, 2), "batch": (16, 32), "width": (8, 16)}
+_MARKS = 6
+"""About as many marks as an axis of time or memory has."""
 _LABELS = {
     "members": "members",
     "bars": "bars of validation",
@@ -80,7 +83,7 @@ def measured(options: argparse.Namespace) -> int:
 
     mesh.make_reproducible()
     mesh.choose_platform(options.device)
-    report = common.opened("curves", options)
+    report = common.opened("curves", options, COLUMNS)
     is_cpu = jax.default_backend() == "cpu"
     axes = _QUICK if options.quick else _CPU if is_cpu else _GPU
     base = _base(2 if options.quick else 8 if is_cpu else 64, options)
@@ -89,18 +92,18 @@ def measured(options: argparse.Namespace) -> int:
     for axis in options.axes.split(","):
         for value in axes[axis]:
             with common.attempt(report, f"{axis} {value}"):
-                setting = learning(at(base, axis, value), options.learner)
+                setting = at(base, axis, value)
                 rows[setting] = rows.get(setting) or point(report, setting, is_quick=options.quick)
                 common.add(report, axis=axis, value=value, **rows[setting])
             gc.collect()
-    return common.close(report, COLUMNS)
+    return common.close(report)
 
 
 def _base(members: int, options: argparse.Namespace) -> Any:
     import epoch
     import world
 
-    found = world.Setting(members=members, windows=min(8, members))
+    found = world.Setting(members=members, windows=min(8, members), learner=options.learner)
     return epoch.small(found) if options.quick else found
 
 
@@ -115,30 +118,21 @@ def at(base: Any, axis: str, value: int) -> Any:
     return dataclasses.replace(base, **{axis: value})
 
 
-def learning(setting: Any, learner: str) -> Any:
-    """The setting with the learner that tidewalk would choose."""
-    import epoch
-    import world
-
-    is_kernel = learner == "auto" and world.no_kernel(setting) is None
-    return epoch.with_learner(setting, "kernel" if is_kernel else "xla")
-
-
 def point(report: Report, setting: Any, *, is_quick: bool) -> dict[str, Any]:
     """Time and memory of the epoch of a setting."""
     import world
 
-    study = world.made(setting)
-    program, compile_s = world.compiled_epoch(study)
-    call = world.epochs(program, study.fixed, world.first_state(study))
-    timing = common.interleaved(report, {"epoch": call}, budget_s=0.0 if is_quick else 1.0)["epoch"]
+    running, state = world.started(setting)
+    calls = {"epoch": world.in_a_row(running, state)}
+    del state
+    timing = common.interleaved(report, calls, budget_s=0.0 if is_quick else 1.0)["epoch"]
     return {
-        "learner": setting.learner,
+        "learner": running.study.program.learner,
         "epoch_ms": timing.median_ms,
         "p10_p90": common.spread(timing),
-        "compiler_mib": world.mib(world.peak_bytes(program)),
-        "predicted_mib": world.predicted_mib(report, study),
-        "compile_s": compile_s,
+        "compiler_mib": world.mib(world.peak_bytes(running)),
+        "predicted_mib": world.predicted_mib(running),
+        "compile_s": world.compile_s(running),
         "samples_ms": timing.samples_ms,
     }
 
@@ -153,12 +147,17 @@ def draw(content: dict[str, Any], path: Path) -> None:
 
     axes = [axis for axis in _LABELS if any(row["axis"] == axis for row in content["rows"])]
     figure, panels = plt.subplots(2, len(axes), figsize=(3.1 * len(axes), 5.6), sharey="row", squeeze=False)
+    kinds = (
+        {"epoch_ms": ("epoch, median", "C0", "-")},
+        {"compiler_mib": ("by the compiler", "C2", "-"), "predicted_mib": ("by formula", "C3", "--")},
+    )
     for column, axis in enumerate(axes):
         rows = sorted((row for row in content["rows"] if row["axis"] == axis), key=lambda row: row["value"])
-        _panel(panels[0][column], rows, {"epoch_ms": ("epoch, median", "C0", "-")})
-        kinds = {"compiler_mib": ("by the compiler", "C2", "-"), "predicted_mib": ("by formula", "C3", "--")}
-        _panel(panels[1][column], rows, kinds)
+        for line, kind in enumerate(kinds):
+            _panel(panels[line][column], rows, kind)
         panels[1][column].set_xlabel(_LABELS[axis])
+    for line, kind in enumerate(kinds):
+        _mark(panels[line][0], [row[key] for row in content["rows"] for key in kind if row.get(key) is not None])
     panels[0][0].set_ylabel("time of an epoch, ms")
     panels[1][0].set_ylabel("memory of the program, MiB")
     panels[0][0].legend(frameon=False)
@@ -186,21 +185,30 @@ def _base_in_words(base: dict[str, Any]) -> str:
 
 
 def _panel(panel: Any, rows: list[dict[str, Any]], kinds: dict[str, tuple[str, str, str]]) -> None:
+    from matplotlib.ticker import NullLocator
+
+    panel.set_xscale("log")
+    panel.set_yscale("log")
     for key, (label, colour, line) in kinds.items():
         points = [(row["value"], row[key]) for row in rows if row.get(key) is not None]
         if points:
             panel.plot(*zip(*points, strict=True), line, marker="o", markersize=4, color=colour, label=label)
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     values = [row["value"] for row in rows]
-    panel.set_xscale("log")
-    panel.set_yscale("log")
     panel.set_xticks(values, [_short(value) for value in values])
-    panel.xaxis.minorticks_off()
-    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    panel.yaxis.set_minor_formatter(NullFormatter())
+    panel.xaxis.set_minor_locator(NullLocator())
     panel.grid(visible=True, alpha=0.3)
+
+
+def _mark(panel: Any, values: list[float]) -> None:
+    """Powers of two along the common axis of a row of panels, so that flat curves have marks too."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    low, high = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
+    step = max(1, (high - low) // _MARKS)
+    panel.set_ylim(2.0 ** (low - 0.5), 2.0 ** (high + 0.5))
+    panel.yaxis.set_major_locator(FixedLocator([2.0**power for power in range(low, high + 1, step)]))
+    panel.yaxis.set_minor_locator(NullLocator())
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
 def _short(value: int) -> str:

@@ -184,7 +184,7 @@ def main() -> int:
     options = parser.parse_args()
     rows, rounds = (40_000, 2) if options.quick else (options.rows, options.rounds)
     warnings.simplefilter("ignore")  # the vendor's reader leaves its file open and uses what pandas gives up
-    report = common.opened("decode", options)
+    report = common.opened("decode", options, COLUMNS)
     with tempfile.TemporaryDirectory() as folder:
         paths = write(Path(folder), rows, options.files)
         sizes = {kind: path.stat().st_size / 2**20 for kind, path in paths.items() if kind != "folder"}
@@ -198,7 +198,7 @@ def main() -> int:
     report.notes.append(f"{rows:,} rows; {said}; reading dbn.zst into columns adds {memory:.0f} MiB")
     if DBNStore is None:
         report.failures["databento"] = "not installed: its rows are missing"
-    return common.close(report, COLUMNS)
+    return common.close(report)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """How long does the starting-point epoch take, where does the time go, and how far is it from the machine's limit?
 
 50 vector steps of 64 lanes, each followed by an update of batch 64 (28 features, 31-128-128-3, 3-step double DQN with a
-duelling head, Adam), then a greedy pass over a month of validation. The whole epoch is one program; its parts are the
-same functions compiled alone: the steps, and the validation. All forms take turns in one process.
+duelling head, Adam), then a greedy pass over a month of validation: the epoch of the engine, in a row with others as in
+a training, and alone, from the call to its metrics on the host. Beside it the same with four bars of validation, so
+next to none: the steps alone. All forms take turns in one process.
 
     python benchmarks/epoch.py [--device gpu] [--members 1,28] [--precision float32,tf32] [--json FILE]
 """
@@ -16,6 +17,7 @@ from typing import Any
 import common
 import floors
 import jax
+import jax.numpy as jnp
 import numpy as np
 import world
 from common import Column, Report
@@ -23,16 +25,16 @@ from floors import Machine
 from world import Setting
 
 from tidewalk.run import mesh
-from tidewalk.train import epoch as phases
 
 COLUMNS = (
     Column("members", "members", "{:,}"),
     Column("learner", "steps by"),
     Column("precision", "precision"),
-    Column("epoch_ms", "epoch, ms", "{:,.2f}"),
+    Column("epoch_ms", "epoch in a row, ms", "{:,.2f}"),
     Column("p10_p90", "p10-p90"),
+    Column("alone_ms", "epoch alone, ms", "{:,.2f}"),
     Column("steps_ms", "steps alone, ms", "{:,.2f}"),
-    Column("validation_ms", "validation alone, ms", "{:,.3f}"),
+    Column("validation_ms", "the rest: validation, ms", "{:,.3f}"),
     Column("update_us", "us per step and update", "{:,.1f}"),
     Column("updates_per_s", "agent-updates/s", "{:,.0f}"),
     Column("floor_ms", "floor of the epoch, ms", "{:,.3f}"),
@@ -47,12 +49,12 @@ def main() -> int:
     parser = common.parser(__doc__)
     parser.add_argument("--members", type=common.numbers, help="default 1,28; with tf32 by default 1")
     parser.add_argument("--precision", help="default float32, on a GPU float32,tf32")
-    parser.add_argument("--learner", default="xla,kernel", help="what runs the steps")
+    parser.add_argument("--learner", default="xla,kernel", help="what runs an epoch; xla in float32 alone")
     parser.add_argument("--budget-s", type=float, default=6.0, help="time for more than the least rounds, by variant")
     options = parser.parse_args()
     mesh.make_reproducible()
     mesh.choose_platform(options.device)
-    report = common.opened("epoch", options)
+    report = common.opened("epoch", options, COLUMNS)
     is_cpu = jax.default_backend() == "cpu"
     for precision in (options.precision or ("float32" if is_cpu else "float32,tf32")).split(","):
         machine = world.measured_machine(report, precision)
@@ -64,7 +66,7 @@ def main() -> int:
         "floor: the longer of arithmetic and memory traffic at the rates that this device reached in this process on a "
         "large matrix product and a large copy"
     )
-    return common.close(report, COLUMNS)
+    return common.close(report)
 
 
 def setting_of(members: int, precision: str, *, is_quick: bool) -> Setting:
@@ -74,10 +76,6 @@ def setting_of(members: int, precision: str, *, is_quick: bool) -> Setting:
     return small(found) if is_quick else found
 
 
-def with_learner(setting: Setting, learner: str) -> Setting:
-    return dataclasses.replace(setting, learner="kernel" if learner == "kernel" else "xla")
-
-
 def small(setting: Setting) -> Setting:
     """The same study in sizes that show that it runs."""
     return dataclasses.replace(
@@ -85,57 +83,47 @@ def small(setting: Setting) -> Setting:
     )
 
 
+def learners_of(report: Report, asked: str, setting: Setting) -> list[str]:
+    """Those of the learners that can run a setting; the reason is kept where the kernel cannot.
+
+    XLA's form is the reference in float32; elsewhere it runs where nothing else does.
+    """
+    names, reason = asked.split(","), None
+    if "kernel" in names:
+        reason = world.no_kernel(setting)
+    if reason is not None:
+        report.failures[f"{setting.members} members, kernel, {setting.precision}"] = reason
+        names.remove("kernel")
+    return [name for name in names if name == "kernel" or setting.precision == "float32" or len(names) == 1]
+
+
 def measure(report: Report, options: argparse.Namespace, setting: Setting, machine: Machine) -> None:
     """A row for every learner there is; all their programs take turns."""
     calls: dict[str, Callable[[], Any]] = {}
     compile_s: dict[str, float] = {}
     weights: dict[str, list[np.ndarray]] = {}
-    learners = [name for name in options.learner.split(",") if name == "xla" or has_kernel(report, setting)]
+    learners = learners_of(report, options.learner, setting)
     for learner in learners:
         with common.attempt(report, f"{setting.members} members, {learner}, {setting.precision}"):
-            study = world.made(with_learner(setting, learner))
-            made, compile_s[learner], weights[learner] = variants(study)
-            calls |= {f"{learner} {name}": call for name, call in made.items()}
-    times = common.interleaved(report, calls, budget_s=0.0 if options.quick else options.budget_s * len(calls) / 3)
+            own = dataclasses.replace(setting, learner=learner)
+            running, state = world.started(own)
+            compile_s[learner] = world.compile_s(running)
+            state, _, _ = running.run_epoch(state)
+            weights[learner] = world.weights(running, state)
+            calls[f"{learner} alone"] = world.alone(running, jax.tree.map(jnp.copy, state))
+            calls[f"{learner} epoch"] = world.in_a_row(running, state)
+            calls[f"{learner} steps"] = world.in_a_row(*world.started(world.without_validation(own)))
+    times = common.interleaved(report, calls, budget_s=0.0 if options.quick else options.budget_s * len(calls) / 2)
     for learner in learners:
         if f"{learner} epoch" in times:
-            found = {name: times.get(f"{learner} {name}") for name in ("epoch", "steps")}
-            found["validation"] = times.get("xla validation")
-            common.add(report, **row(setting, learner, found, machine), compile_s=compile_s[learner])
+            own = {form: times.get(f"{learner} {form}") for form in ("epoch", "alone", "steps")}
+            common.add(report, **row(setting, learner, own, machine), compile_s=compile_s[learner])
     if len(weights) == 2:
-        report.notes.append(_agreement(setting, weights))
-
-
-def has_kernel(report: Report, setting: Setting) -> bool:
-    """Whether the steps can run as one kernel here; the reason is kept where they cannot."""
-    reason = world.no_kernel(setting)
-    if reason:
-        report.failures[f"{setting.members} members, kernel, {setting.precision}"] = reason
-    return reason is None
-
-
-def variants(study: world.Study) -> tuple[dict[str, Callable[[], Any]], float, list[np.ndarray]]:
-    """The epoch and its parts as calls, seconds of compiling the epoch, and the weights after one epoch.
-
-    The validation is the same program for every learner, so only the form of XLA brings it.
-    """
-    epoch, compile_s = world.compiled_epoch(study)
-    after, _ = epoch(*study.fixed, world.first_state(study))
-    weights = jax.device_get(jax.tree.leaves(study.program.agent.params(after.agent)))
-    steps, _ = world.compiled(study, world.steps_alone)
-    calls = {
-        "epoch": world.epochs(epoch, study.fixed, after),
-        "steps": world.stepper(steps, study, world.first_state(study)),
-    }
-    if study.setting.learner == "xla":
-        losses = jax.device_put(np.zeros(study.setting.members, np.float32))
-        validation, _ = world.compiled(study, phases.evaluate_step, losses)
-        calls["validation"] = world.stepper(validation, study, world.first_state(study), losses)
-    return calls, compile_s, weights
+        report.notes.append(agreement(setting, weights))
 
 
 def row(setting: Setting, learner: str, times: dict[str, common.Timing | None], machine: Machine) -> dict[str, Any]:
-    epoch, steps, validation = times["epoch"], times["steps"], times["validation"]
+    epoch, alone, steps = times["epoch"], times["alone"], times["steps"]
     updates = setting.members * setting.steps
     flop, traffic = floor_work(setting)
     return {
@@ -144,8 +132,9 @@ def row(setting: Setting, learner: str, times: dict[str, common.Timing | None], 
         "precision": setting.precision,
         "epoch_ms": epoch.median_ms,
         "p10_p90": common.spread(epoch),
+        "alone_ms": alone and alone.median_ms,
         "steps_ms": steps and steps.median_ms,
-        "validation_ms": validation and validation.median_ms,
+        "validation_ms": steps and epoch.median_ms - steps.median_ms,
         "update_us": steps and steps.median_ms * 1e3 / setting.steps,
         "updates_per_s": updates / epoch.median_ms * 1e3,
         "floor_ms": floors.seconds(machine, flop, traffic) * 1e3,
@@ -171,7 +160,7 @@ def alone_floor_ms(setting: Setting, machine: Machine) -> float:
     return (turns * setting.steps * floors.alone_s(machine, update) + passed) * 1e3
 
 
-def _agreement(setting: Setting, weights: dict[str, list[np.ndarray]]) -> str:
+def agreement(setting: Setting, weights: dict[str, list[np.ndarray]]) -> str:
     first, second = weights.values()
     difference = max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
     verdict = "the same learning" if difference <= _CLOSE else "NOT the same learning: do not compare their times"

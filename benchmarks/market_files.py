@@ -46,7 +46,7 @@ def main() -> int:
     if options.mode:
         print(json.dumps(measure(options.mode, folder)))
         return 0
-    report = common.opened("market_files", options)
+    report = common.opened("market_files", options, COLUMNS)
     report.notes.append(written(folder, options))
     for path in (folder / "cache").glob("*.market"):
         path.unlink()
@@ -56,7 +56,7 @@ def main() -> int:
     for _ in range(options.repeat):
         common.interleaved(report, calls, rounds=1, warm_up=0)
     show(report, runs)
-    return common.close(report, COLUMNS)
+    return common.close(report)
 
 
 def run_once(mode: str, folder: Path, runs: list[dict]) -> float:

@@ -2,7 +2,8 @@
 
 Forms of the same pass of the starting-point network over 30,000 and 400,000 bars, taking turns in one process: bar by
 bar (every bar waits for the position that the last one left), all action values in batches with the positions chained
-by `scan`, and with the positions composed by `associative_scan`. All forms must give the same positions. Floor: the
+by `scan`, and with the positions composed by `associative_scan`, and the GPU kernels where they fit. All forms must
+give the same positions, but for ties within the rounding of their products. Floor: the
 arithmetic of the pass at the rate that this device reached on one large matrix product. Below: the hindsight bound and
 a path of a baseline under the rules, over the same bars, in both forms.
 
@@ -14,7 +15,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import common
 import floors
@@ -25,16 +26,17 @@ import world
 from common import Column, Report
 from floors import Machine
 from jax import lax
-from world import Setting, Study
+from world import Setting
 
 from tidewalk.market.device import Market
 from tidewalk.run import mesh
+from tidewalk.run.engine import Resident, upload_study
 from tidewalk.trading import env as env_ops
 from tidewalk.trading.costs import CostTicks
 from tidewalk.train import evaluate
 from tidewalk.train.oracle import hindsight
 from tidewalk.train.passes import scaler_of
-from tidewalk.train.population import Best, Program, window_of
+from tidewalk.train.population import Best, Program, initial_state, window_of
 from tidewalk.train.rollout import follow
 
 COLUMNS = (
@@ -51,9 +53,13 @@ COLUMNS = (
     Column("flipped", "other positions", "{:,}"),
 )
 BAR_BY_BAR = "bar by bar"
-FORMS = {"chained by scan": "scan", "composed": "associative"}
-_MOST_PASSES = {"bar by bar": 1_000_000, "cpu": 500_000, "gpu": 40_000_000}
-"""Most bars times members: of the form bar by bar, and of all on a device; more takes tens of seconds a pass."""
+KERNELS = "GPU kernels"
+FORMS: dict[str, Literal["scan", "associative"]] = {"chained by scan": "scan", "composed": "associative"}
+_MOST_PASSES = {"cpu": 500_000, "gpu": 40_000_000}
+_MOST_STEPS = {"cpu": 1_000_000, "gpu": 100_000}
+"""Most bars times members: of all forms, and of those that go from bar to bar; more takes seconds a pass."""
+_MOST_FLIPPED = 1e-3
+"""Share of the positions that rounding may change where two actions are worth the same; above it no ratio is given."""
 _MOST_COMPARED = 32
 """Members whose positions are compared, and for which positions are also chained by a scan."""
 
@@ -67,7 +73,7 @@ def main() -> int:
     options = parser.parse_args()
     mesh.make_reproducible()
     mesh.choose_platform(options.device)
-    report = common.opened("rollouts", options)
+    report = common.opened("rollouts", options, COLUMNS)
     is_cpu = jax.default_backend() == "cpu"
     lengths = options.bars or ((3_000,) if options.quick else (30_000, 400_000))
     counts = options.members or ((1, 3) if options.quick else (1, 8) if is_cpu else (1, 32, 1024))
@@ -75,7 +81,7 @@ def main() -> int:
         machine = world.measured_machine(report, precision)
         for bars in lengths:
             for members in counts:
-                is_long = bars * members > _MOST_PASSES["cpu" if is_cpu else "gpu"]
+                is_long = bars * members > _MOST_PASSES[backend()]
                 if is_long or (precision != "float32" and bars > 100_000):
                     continue
                 with common.attempt(report, f"{bars} bars, {members} members, {precision}"):
@@ -83,7 +89,7 @@ def main() -> int:
     for bars in lengths:
         with common.attempt(report, f"hindsight bound and baseline over {bars} bars"):
             yardsticks(report, options, setting_of(bars, 1, "float32"))
-    return common.close(report, COLUMNS)
+    return common.close(report)
 
 
 def setting_of(bars: int, members: int, precision: str) -> Setting:
@@ -92,28 +98,74 @@ def setting_of(bars: int, members: int, precision: str) -> Setting:
     return Setting(members=members, bars=whole, train_bars=2_000, val_bars=bars, precision=precision, capacity=2_048)
 
 
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """A study on one device, and policies to follow."""
+
+    setting: Setting
+    program: Program
+    resident: Resident
+    best: Best
+
+    def form(self, **changes: Any) -> Program:
+        """The static part of a form of the pass."""
+        return dataclasses.replace(self.program, **changes)
+
+
+def given(setting: Setting) -> Given:
+    """The study of a setting, with the first weights of its members as the policies."""
+    study = world.made(setting)
+    resident = upload_study(study, mesh.Transfers(), None)
+    state = jax.jit(functools.partial(initial_state, study.program))(resident.windows, resident.members)
+    return Given(
+        setting, study.program, resident, dataclasses.replace(state.best, epoch=jnp.ones_like(state.best.epoch))
+    )
+
+
+def backend() -> str:
+    return "cpu" if jax.default_backend() == "cpu" else "gpu"
+
+
+def chains(setting: Setting, chosen: str) -> dict[str, Literal["scan", "associative"]]:
+    """Ways to chain positions: the chosen one, and the other where that takes no seconds."""
+    is_short = setting.members <= _MOST_COMPARED and setting.members * setting.val_bars <= _MOST_STEPS[backend()]
+    return {name: compose for name, compose in FORMS.items() if is_short or compose == chosen}
+
+
+def forms(setting: Setting, chosen: str) -> dict[str, dict[str, Any]]:
+    """The forms of the pass that are compared, the kernels where they fit."""
+    found: dict[str, dict[str, Any]] = {
+        name: {"compose": compose, "learner": "xla"} for name, compose in chains(setting, chosen).items()
+    }
+    if world.no_kernel(setting) is None:
+        found[KERNELS] = {"learner": "kernel"}
+    return found
+
+
 def passes(report: Report, options: argparse.Namespace, setting: Setting, machine: Machine) -> None:
     """A row for each form of the pass of all members over the validation bars."""
-    study = world.made(setting)
-    drawn = world.first_state(study).best
-    best = dataclasses.replace(drawn, epoch=jnp.ones_like(drawn.epoch))
+    here = given(setting)
     calls: dict[str, Callable[[], Any]] = {}
     positions: dict[str, np.ndarray] = {}
     is_few = setting.members <= _MOST_COMPARED
     with world.precision(setting):
-        if is_few and setting.members * setting.val_bars <= _MOST_PASSES[BAR_BY_BAR]:
-            calls[BAR_BY_BAR], positions[BAR_BY_BAR] = _call(study, study.program, _bar_by_bar, best)
-        for name, compose in FORMS.items():
-            program = dataclasses.replace(study.program, compose=compose)
-            if is_few or compose == study.program.compose:
-                calls[name], _ = _call(study, program, _validated, best)
-            if is_few:
-                _, positions[name] = _call(study, program, _positions, best)
+        if is_few and setting.members * setting.val_bars <= _MOST_STEPS[backend()]:
+            calls[BAR_BY_BAR] = _call(here, here.program, _bar_by_bar)
+            positions[BAR_BY_BAR] = jax.device_get(calls[BAR_BY_BAR]())
+        for name, changes in forms(setting, here.program.compose).items():
+            with common.attempt(report, f"{setting.val_bars} bars, {setting.members} members, {name}"):
+                calls[name] = _call(here, here.form(**changes), _validated)
+                if is_few:
+                    positions[name] = jax.device_get(_call(here, here.form(**changes), positions_held)())
     times = common.interleaved(report, calls, budget_s=0.0 if options.quick else options.budget_s)
     floor_ms = setting.members * floors.greedy_flop(setting.network, setting.val_bars, 3) / machine.flop_per_s * 1e3
     slow = times.get(BAR_BY_BAR)
     reference = next(iter(positions.values()), None)
     for name, timing in times.items():
+        flipped = int((positions[name] != reference).sum()) if name in positions else None
+        is_same = flipped is None or flipped <= _MOST_FLIPPED * reference.size
+        if not is_same:
+            report.notes.append(f"{setting.val_bars:,} bars, {setting.members} members: {name} holds other positions")
         common.add(
             report,
             what="greedy pass",
@@ -123,31 +175,31 @@ def passes(report: Report, options: argparse.Namespace, setting: Setting, machin
             precision=setting.precision,
             median_ms=timing.median_ms,
             p10_p90=common.spread(timing),
-            times_faster=slow and slow.median_ms / timing.median_ms,
+            times_faster=slow.median_ms / timing.median_ms if slow and is_same else None,
             floor_ms=floor_ms,
             times_floor=timing.median_ms / floor_ms,
-            flipped=int((positions[name] != reference).sum()) if name in positions else None,
+            flipped=flipped,
             samples_ms=timing.samples_ms,
         )
 
 
-def _call(study: Study, program: Program, function: Callable[..., Any], best: Best) -> tuple[Callable[[], Any], Any]:
-    """A compiled call, and what it returns."""
-    job = jax.jit(functools.partial(function, program)).lower(*study.fixed, best)
+def _call(here: Given, program: Program, function: Callable[..., Any]) -> Callable[[], Any]:
+    """A compiled pass as a call."""
+    arguments = (*here.resident.fixed, here.best)
+    job = jax.jit(functools.partial(function, program)).lower(*arguments)
     job = job.compile(compiler_options=world.compiler_options())
-    return lambda: job(*study.fixed, best), jax.device_get(job(*study.fixed, best))
+    return lambda: job(*arguments)
 
 
 def _validated(program: Program, market: Market, windows: Any, members: Any, best: Best) -> Any:
     return evaluate.validate_all(program, market, windows, members, best.params)
 
 
-def _positions(program: Program, market: Market, windows: Any, members: Any, best: Best) -> Any:
+def positions_held(program: Program, market: Market, windows: Any, members: Any, best: Best) -> Any:
     """Positions of every member over the validation bars, by the function that trades the test."""
     as_test = dataclasses.replace(windows, test=windows.val)
-    return evaluate.trade_members(
-        dataclasses.replace(program, test_bars=program.val_bars), market, as_test, members, best
-    )
+    same = dataclasses.replace(program, test_bars=program.val_bars, test_lengths=program.val_lengths)
+    return evaluate.trade_members(same, market, as_test, members, best)
 
 
 def _bar_by_bar(program: Program, market: Market, windows: Any, members: Any, best: Best) -> Any:
@@ -171,12 +223,12 @@ def _bar_by_bar(program: Program, market: Market, windows: Any, members: Any, be
 
 def yardsticks(report: Report, options: argparse.Namespace, setting: Setting) -> None:
     """The hindsight bound, and a wanted path followed under the rules, in both forms; equal answers."""
-    study = world.made(setting)
-    env, market, spans = study.program.env, study.market, study.windows.val
+    here = given(setting)
+    env, market, spans = here.program.env, here.resident.market, here.resident.windows.val
     bars, costs = setting.val_bars, CostTicks(jnp.full(1, 0.5, jnp.float32), None)
     wanted = jax.device_put(np.random.default_rng(0).integers(0, env.num_positions, bars).astype(np.int8))
     jobs: dict[str, dict[str, Callable[[], Any]]] = {"hindsight bound": {}, "wanted path": {}}
-    for name, compose in FORMS.items():
+    for name, compose in chains(setting, here.program.compose).items():
         bound = functools.partial(hindsight, env, market, spans, costs, bars=bars, compose=compose)
         path = jax.jit(functools.partial(follow, env, compose=compose)).lower(market, None, spans[0], wanted).compile()
         jobs["hindsight bound"][name] = bound

@@ -1,9 +1,12 @@
 """All questions of this folder in turn, each in a process of its own; figures, logs and a summary in one folder.
 
-It stops itself before ten minutes (--minutes). What is not reached by then is left out and named; so is what cannot run
-here, with the reason. `--device gpu` asks the questions of an accelerator in sizes for one.
+It stops itself before ten minutes (--minutes), and every question after its own share of them (--seconds: after that
+many). What is not reached by then is left out and named; so is what cannot run here, with the reason; of what is
+stopped, the figures so far are kept. `--device gpu` asks the questions of an accelerator in sizes for one. Where one
+call is too short for all of them, later calls ask the others into other folders, and `--merge` makes one summary.
 
     python benchmarks/run.py [--device gpu] [--only epoch,population] [--out DIR] [--minutes 9.7] [--quick]
+    python benchmarks/run.py --merge DIR,DIR --out DIR
 """
 
 import argparse
@@ -20,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import common
+import targets
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PEERS_PYTHON = str(ROOT / ".venv-bench" / "bin" / "python")
-PARTS = ("common.py", "floors.py", "whole_job_sb3.py", "world.py", "run.py")
+PARTS = ("common.py", "floors.py", "targets.py", "whole_job_sb3.py", "world.py", "run.py")
 """Files of this folder that are not asked anything themselves."""
 
 
@@ -41,38 +45,24 @@ class Question:
     needs_peers: bool = False
     is_command: bool = False
     quick: str = "--quick"
+    cpu_s: float = 90
+    """Seconds after which it is stopped on a CPU."""
+    gpu_s: float = 120
 
 
 QUESTIONS = {
     "epoch": Question(
         "How long does the starting-point epoch take, where does the time go, how far is it from the machine's limit?",
         "epoch.py",
-        on_cpu="--budget-s 2",
-    ),
-    "peers": Question(
-        "How fast are other trainers on the same work?",
-        "peers/run.py",
-        on_cpu="--members 1,8",
-        on_gpu="--members 1,64,1024 --at-once 16",
-        needs_peers=True,
-    ),
-    "whole_job": Question(
-        "How long does a whole walk-forward study take, by tidewalk and by SB3 with a loop by hand?",
-        "whole_job.py",
-        on_cpu="--runs 1 --sb3-members 2",
-        on_gpu="--runs 3",
+        on_cpu="--members 1 --budget-s 2",
+        on_gpu="--members 1 --budget-s 3",
     ),
     "population": Question(
         "What do 1 to 4,096 members in one program do per second, and in how much memory?",
         "population.py",
-        on_cpu="--members 1,8 --budget-s 1",
-        on_gpu="--members 1,64,1024,4096 --precision float32",
-    ),
-    "population_tf32": Question(
-        "The same with tf32 products.",
-        "population.py",
-        on_cpu="",
-        on_gpu="--members 1024,4096 --precision tf32",
+        on_cpu="--members 8 --budget-s 1",
+        on_gpu="--reference 1024 --plain 1024 --budget-s 0.5",
+        gpu_s=150,
     ),
     "residency": Question(
         "What is it worth to keep the market on the device instead of uploading it at every epoch?",
@@ -84,24 +74,37 @@ QUESTIONS = {
     "rollouts": Question(
         "What is a greedy pass worth in parallel, and how far is it from its matrix products?",
         "rollouts.py",
-        on_cpu="--budget-s 1",
-        on_gpu="--members 1,1024 --budget-s 1",
+        on_cpu="--bars 30000 --budget-s 1",
+        on_gpu="--members 1,1024 --precision float32 --budget-s 1",
     ),
-    "cpu": Question(
-        "How fast do the cores learn: members per core, host devices, threads?",
-        "cpu.py",
-        on_cpu="--members 8",
-        on_gpu=None,
+    "peers": Question(
+        "How fast are other trainers on the same work?",
+        "peers/run.py",
+        on_cpu="--members 8,1 --updates 500 --at-once 2 --without compiled,eager,1/1",
+        on_gpu="--members 1024,1 --updates 200 --at-once 32 --patience-s 90 --without eager,1/1",
+        needs_peers=True,
+        cpu_s=150,
+        gpu_s=210,
+    ),
+    "whole_job": Question(
+        "How long does a whole walk-forward study take, by tidewalk and by SB3 with a loop by hand?",
+        "whole_job.py",
+        on_cpu="--runs 1 --sb3-members 1 --at-once-members 4 --predict-members 0",
+        on_gpu="--runs 1 --sb3-members 3 --at-once-members 56 --predict-members 0",
+        cpu_s=150,
+        gpu_s=140,
     ),
     "compile": Question(
         "How long from the start of a process to its first epoch, cold and warm?",
         "compile.py",
-        on_cpu="--cold-rounds 3",
-        on_gpu="--cold-rounds 3 --rounds 3",
+        on_cpu="--cold-rounds 1 --rounds 3",
+        on_gpu="--cold-rounds 2 --rounds 3",
     ),
-    "curves": Question(
-        "What do members, bars, windows, batch and width cost, in time and in memory?",
-        "curves.py",
+    "cpu": Question(
+        "How fast do the cores learn: members in shares or undivided, on all cores or on one?",
+        "cpu.py",
+        on_cpu="--members 8",
+        on_gpu=None,
     ),
     "decode": Question(
         "How fast do DBN files become columns and bars?",
@@ -117,6 +120,12 @@ QUESTIONS = {
         on_gpu=None,
         quick="--years 1 --repeat 1",
     ),
+    "curves": Question(
+        "What do members, bars, windows, batch and width cost, in time and in memory?",
+        "curves.py",
+        cpu_s=120,
+        gpu_s=180,
+    ),
 }
 
 
@@ -126,12 +135,16 @@ def main() -> int:
     parser.add_argument("--only", help=f"of {','.join(QUESTIONS)}")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "bench")
     parser.add_argument("--minutes", type=float, default=9.7, help="what is not reached by then is left out")
+    parser.add_argument("--seconds", type=float, help="after which a question is stopped; default: each has its own")
     parser.add_argument("--peers-python", default=PEERS_PYTHON, help="interpreter that has the packages of the peers")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that all of it runs, measures nothing")
+    parser.add_argument("--merge", help="folders of earlier runs: measure nothing, make one summary of them")
     options = parser.parse_args()
     unknown = sorted(set((options.only or "").split(",")) - {"", *QUESTIONS})
     if unknown:
         parser.error(f"--only: there is no question {', '.join(unknown)}; there are {', '.join(QUESTIONS)}")
+    if options.merge:
+        return merged([Path(name) for name in options.merge.split(",")], options.out)
     options.out.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 60 * options.minutes
     asked: dict[str, dict[str, Any]] = {}
@@ -139,9 +152,30 @@ def main() -> int:
         common.say(f"\n=== {name}: {QUESTIONS[name].text}")
         asked[name] = ask(name, options, until)
         common.say(f"=== {name}: {asked[name]['status']} in {asked[name]['seconds']:.0f} s")
-        summary = summarise(options, asked)
+        summary = summarise(options.out, options.device, asked)
     common.say(f"\n{summary}")
     return int(all(one["status"] != "done" for one in asked.values()))
+
+
+def merged(folders: Sequence[Path], out: Path) -> int:
+    """One summary of several runs: of a question that several have asked, the last that has figures counts."""
+    asked: dict[str, dict[str, Any]] = {}
+    devices = set()
+    out.mkdir(parents=True, exist_ok=True)
+    for folder in folders:
+        content = json.loads((folder / "summary.json").read_text())
+        devices.add(content["device"])
+        for name, one in content["questions"].items():
+            if one["figures"] or not asked.get(name, {}).get("figures"):
+                asked[name] = one
+                if one["figures"] and folder.resolve() != out.resolve():
+                    shutil.copy(folder / one["figures"], out / one["figures"])
+    if len(devices) != 1:
+        common.say(f"--merge: these runs are of different devices: {', '.join(sorted(devices))}")
+        return 2
+    in_order = {name: asked[name] for name in QUESTIONS if name in asked}
+    common.say(summarise(out, devices.pop(), in_order))
+    return 0
 
 
 def ask(name: str, options: argparse.Namespace, until: float) -> dict[str, Any]:
@@ -152,8 +186,6 @@ def ask(name: str, options: argparse.Namespace, until: float) -> dict[str, Any]:
     reason = None
     if words is None:
         reason = "nothing that a GPU changes"
-    elif name == "population_tf32" and options.device == "cpu":
-        reason = "a CPU has no tf32"
     elif question.needs_peers and not shutil.which(options.peers_python):
         reason = f"there is no {options.peers_python} with the peers, see README.md"
     elif left_s < 5:
@@ -163,7 +195,8 @@ def ask(name: str, options: argparse.Namespace, until: float) -> dict[str, Any]:
     figures = options.out / f"{name}.json"
     figures.unlink(missing_ok=True)
     command = command_of(question, name, options, words or "", figures)
-    status = streamed(command, options.out / f"{name}.log", left_s)
+    own_s = options.seconds or (question.cpu_s if options.device == "cpu" else question.gpu_s)
+    status = streamed(command, options.out / f"{name}.log", min(own_s, left_s))
     return {
         "status": status,
         "seconds": time.monotonic() - began,
@@ -220,12 +253,13 @@ def _last_line(log: Path) -> str:
     return lines[-1][:300] if lines else "nothing said"
 
 
-def summarise(options: argparse.Namespace, asked: dict[str, dict[str, Any]]) -> str:
+def summarise(out: Path, device: str, asked: dict[str, dict[str, Any]]) -> str:
     """`summary.json`, all figures for machines, and `summary.md` for people, whole after every question; the latter."""
-    found = {name: _figures(options.out, one) for name, one in asked.items()}
-    content = {"schema": 1, "device": options.device, "questions": asked, "figures": found}
-    (options.out / "summary.json").write_text(json.dumps(content, indent=1))
-    lines = ["# Benchmarks", ""]
+    found = {name: _figures(out, one) for name, one in asked.items()}
+    aims = targets.compared(found, device)
+    content = {"schema": 2, "device": device, "questions": asked, "targets": aims, "figures": found}
+    (out / "summary.json").write_text(json.dumps(content, indent=1))
+    lines = ["# Benchmarks", "", *targets.in_words(aims)]
     for name, one in asked.items():
         lines += [f"## {name}", "", QUESTIONS[name].text, ""]
         lines += [f"    {one['command']}", ""] if one["command"] else []
@@ -233,7 +267,7 @@ def summarise(options: argparse.Namespace, asked: dict[str, dict[str, Any]]) -> 
             lines += [f"{one['status']}.", ""]
         if found[name]:
             lines += _in_words(found[name])
-    (options.out / "summary.md").write_text("\n".join(lines))
+    (out / "summary.md").write_text("\n".join(lines))
     return "\n".join(lines)
 
 
@@ -245,9 +279,7 @@ def _in_words(figures: dict[str, Any]) -> list[str]:
     if "cases" in figures:
         return _residency_in_words(figures)
     lines = [common.in_words(figures["environment"]), ""]
-    rows = [{key: value for key, value in row.items() if not isinstance(value, list)} for row in figures["rows"]]
-    if rows:
-        lines += [figures.get("table") or common.table(rows, [common.Column(key, key) for key in rows[0]]), ""]
+    lines += [figures["table"], ""] if figures["table"] else []
     lines += [f"- not measured: {name}: {reason}" for name, reason in figures["failures"].items()]
     lines += [f"- {note}" for note in figures["notes"]]
     return [*lines, ""]

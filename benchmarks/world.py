@@ -1,4 +1,4 @@
-"""Studies made by numpy for the benchmarks: a market with a planted signal, its windows, and programs on the device.
+"""Studies made by numpy for the benchmarks: a market with a planted signal, its windows, and the engine that runs them.
 
 The defaults are the starting-point epoch on a market of the size of the 24-month sample: 694,398 one-minute bars, 28
 features, windows of three train months and one month of validation, 50 vector steps of 64 lanes, each followed by one
@@ -9,6 +9,8 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import common
@@ -18,21 +20,27 @@ import numpy as np
 from common import Report
 from floors import Machine, Network
 
-from tidewalk.agents import dqn
 from tidewalk.agents.dqn import DQNConfig, make_dqn
+from tidewalk.core.trees import nbytes
+from tidewalk.data.load import DataConfig
 from tidewalk.market.device import CLOSING, LAST_OF_SESSION, TRADABLE, Market
 from tidewalk.market.windows import Windows
-from tidewalk.run import compiler, mesh
-from tidewalk.run.packed import pack, unpack
-from tidewalk.trading.costs import CostTicks
+from tidewalk.run import compiler, engine, memory, mesh
+from tidewalk.run.ahead import Runner, device_runs_ahead
+from tidewalk.run.engine import Engine, State
+from tidewalk.run.settings import OutputConfig, RunConfig
+from tidewalk.run.study import Leg, Study
 from tidewalk.trading.env import EnvConfig
-from tidewalk.train import epoch as phases
-from tidewalk.train import memory
-from tidewalk.train.population import Members, Program, TrainState, initial_state, make_members
+from tidewalk.train.population import Program, TrainConfig
 
 SAMPLE_BARS, TRAIN_BARS, VAL_BARS, TEST_BARS = 694_398, 88_000, 29_795, 29_000
 SESSION_BARS = 1380
+NEXT_TO_NONE = 4
+"""Bars of the validation where the steps of an epoch are timed alone."""
+_MOST_IN_A_ROW, _ROW_MS = 10, 200.0
+"""Epochs of a timed row: as many as take so long, and no more than that."""
 _MOVE_TICKS, _PERSISTENCE = 4, 0.6
+_SIDE_TICKS = 0.5
 _WARM_UP_BARS = 100
 
 
@@ -47,6 +55,9 @@ class Setting:
     bars: int = SAMPLE_BARS
     train_bars: int = TRAIN_BARS
     val_bars: int = VAL_BARS
+    """Of a window on average."""
+    val_spread: float = 0.0
+    """The validation of the first window is shorter by this share, that of the last longer; evenly between them."""
     hidden: tuple[int, ...] = (128, 128)
     batch: int = 64
     lanes: int = 64
@@ -54,8 +65,8 @@ class Setting:
     capacity: int = 32_768
     is_plain: bool = False
     """Workload of the peers: one-step plain DQN, hard target copies; else the default, 3-step double and duelling."""
-    precision: str = "float32"
-    learner: Literal["xla", "kernel"] = "xla"
+    precision: Literal["float32", "tf32", "bf16"] = "float32"
+    learner: Literal["auto", "xla", "kernel"] = "xla"
 
     @property
     def dqn(self) -> DQNConfig:
@@ -82,25 +93,25 @@ class Setting:
             env.observation_size(self.features), self.hidden, env.num_positions + (0 if self.is_plain else 1)
         )
 
+    @property
+    def val_lengths(self) -> list[int]:
+        """Bars of the validation of every window."""
+        shares = np.linspace(1 - self.val_spread, 1 + self.val_spread, self.windows) if self.windows > 1 else np.ones(1)
+        return (shares * self.val_bars).round().astype(int).tolist()
+
 
 @dataclasses.dataclass(frozen=True)
-class Study:
-    """A setting on the device."""
+class ArrayLeg(Leg):
+    """A symbol that is its arrays and no more: what the engine asks of it, none of what reports do."""
 
-    setting: Setting
-    program: Program
-    market: Market
-    windows: Windows
-    members: Members
-
-    @property
-    def fixed(self) -> tuple[Market, Windows, Members]:
-        return self.market, self.windows, self.members
+    market: Any
+    plan: Any
+    costs: Any
 
 
 @functools.cache
 def market(bars: int, features: int, seed: int = 0) -> Market:
-    """A market on the device: moves of 4 ticks that keep their sign with probability 0.6; feature 0 is the last sign.
+    """A market on the host: moves of 4 ticks that keep their sign with probability 0.6; feature 0 is the last sign.
 
     Every fill is at the price of the move before, and every session has 1,380 bars.
     """
@@ -114,88 +125,131 @@ def market(bars: int, features: int, seed: int = 0) -> Market:
     flags |= np.where(is_last, LAST_OF_SESSION, 0) | np.where(np.append(is_last[1:], False), CLOSING, 0)
     columns = draw.standard_normal((bars, features), np.float32)
     columns[:, 0] = sign
-    return jax.device_put(Market(earned, flags.astype(np.int32), columns, session))
+    return Market(earned, flags.astype(np.int32), columns, session)
 
 
 def made(setting: Setting) -> Study:
-    """The study of a setting, its arrays on the device."""
-    env, config = EnvConfig(), setting.dqn
-    whole = setting.train_bars + setting.val_bars + TEST_BARS
+    """The study of a setting, on the host."""
+    lengths = setting.val_lengths
+    whole = setting.train_bars + max(lengths) + TEST_BARS
     room = setting.bars - _WARM_UP_BARS - whole - 2
     if room < 0:
         raise ValueError(f"{setting.bars} bars hold no window of {whole}")
     start = _WARM_UP_BARS + np.linspace(0, room, setting.windows).astype(np.int64)
-    edges = np.stack([start, start + setting.train_bars, start + setting.train_bars + setting.val_bars], axis=1)
-    spans = np.append(edges, edges[:, -1:] + TEST_BARS, axis=1).astype(np.int32)
+    val = start + setting.train_bars
+    test = val + np.array(lengths)
+    edges = np.stack([start, val, test, test + TEST_BARS], axis=1).astype(np.int32)
     shape = (setting.windows, setting.features)
-    host = Windows(
-        train=spans[:, 0:2],
-        val=spans[:, 1:3],
-        test=spans[:, 2:4],
+    windows = Windows(
+        train=edges[:, 0:2],
+        val=edges[:, 1:3],
+        test=edges[:, 2:4],
         center=np.zeros(shape, np.float32),
         scale=np.ones(shape, np.float32),
         reward_scale=np.full(setting.windows, 1.0 / _MOVE_TICKS, np.float32),
     )
-    program = Program(
-        agent=make_dqn(config, env.observation_size(setting.features), env.num_positions),
-        env=env,
-        num_features=setting.features,
-        lanes=setting.lanes,
-        capacity=-(-setting.capacity // setting.lanes) * setting.lanes,
-        steps_per_epoch=setting.steps,
-        prefill_steps=max(16, -(-setting.batch // setting.lanes)),
-        episode_bars=512,
-        select="reward",
-        val_bars=setting.val_bars,
-        test_bars=TEST_BARS,
-        val_sessions=-(-setting.val_bars // SESSION_BARS) + 1,
-        compose="scan" if mesh.compose_form() == "scan" else "associative",
-        learner=setting.learner,
-    )
     seeds, left = divmod(setting.members, setting.windows)
     if left:
         raise ValueError(f"{setting.windows} windows do not divide {setting.members} members")
-    members = make_members(
-        setting.windows, seeds, 0, CostTicks(np.asarray(0.5, np.float32), None), dqn.hyper(config, 100 * setting.steps)
+    config = RunConfig(
+        data=DataConfig(data_dir=Path("numpy"), symbol="NUMPY"),
+        train=TrainConfig(
+            epochs=100,
+            max_steps_per_epoch=setting.steps,
+            seeds=seeds,
+            lanes=setting.lanes,
+            replay_capacity=-(-setting.capacity // setting.lanes) * setting.lanes,
+            prefill_steps=max(16, -(-setting.batch // setting.lanes)),
+        ),
+        dqn=setting.dqn,
+        output=OutputConfig(precision=setting.precision, learner=setting.learner),
     )
-    return Study(setting, program, market(setting.bars, setting.features), jax.device_put(host), members)
+    return hosted(config, market(setting.bars, setting.features), windows, side_ticks=_SIDE_TICKS)
 
 
-def first_state(study: Study) -> TrainState:
-    """Fresh weights and a prefilled replay."""
-    with precision(study.setting):
-        state = jax.jit(functools.partial(initial_state, study.program))(study.windows, study.members)
-        fill = jax.jit(functools.partial(phases.prefill, study.program), donate_argnums=3)
-        return jax.block_until_ready(fill(*study.fixed, state))
-
-
-def compiled(study: Study, function: Callable[..., Any], *extra: Any, outs: Any = None) -> tuple[Any, float]:
-    """A phase as the engine compiles it, its state donated, and the seconds that it took.
+def hosted(config: RunConfig, arrays: Market, windows: Windows, *, side_ticks: float) -> Study:
+    """A study of arrays in place of files, which the engine takes like any other.
 
     Args:
-        study: gives all arguments but the last.
-        function: `(program, market, windows, members, state, *extra)`.
-        extra: further arguments, arrays or their shapes.
-        outs: shardings of the results, where they are not for the compiler to choose.
+        config: its settings; the data that it names are not looked for.
+        arrays: the market, host arrays.
+        windows: the windows, host arrays.
+        side_ticks: cost of one contract bought or sold.
     """
-    began = time.perf_counter()
-    state = jax.eval_shape(functools.partial(initial_state, study.program), study.windows, study.members)
-    with precision(study.setting):
-        job = jax.jit(functools.partial(function, study.program), donate_argnums=3, out_shardings=outs)
-        program = job.lower(*study.fixed, state, *extra).compile(compiler_options=compiler_options())
-    return program, time.perf_counter() - began
+    train, env, features = config.train, config.env, arrays.features.shape[1]
+    val, test = (spans[:, 1] - spans[:, 0] for spans in (windows.val, windows.test))
+    program = Program(
+        agent=make_dqn(config.dqn, env.observation_size(features), env.num_positions),
+        env=env,
+        num_features=features,
+        lanes=train.lanes,
+        capacity=train.replay_capacity,
+        steps_per_epoch=train.max_steps_per_epoch,
+        prefill_steps=train.prefill_steps,
+        episode_bars=train.episode_bars,
+        select=train.select,
+        val_bars=int(val.max()),
+        test_bars=int(test.max()),
+        val_sessions=-(-int(val.max()) // SESSION_BARS) + 1,
+        val_lengths=tuple(np.repeat(val, train.seeds).tolist()),
+        test_lengths=tuple(np.repeat(test, train.seeds).tolist()),
+        compose="scan" if mesh.compose_form() == "scan" else "associative",
+    )
+    leg = ArrayLeg(
+        market=SimpleNamespace(on_device=lambda: arrays),
+        plan=SimpleNamespace(windows=range(len(val))),
+        costs=SimpleNamespace(side_ticks=side_ticks, roll_ticks=0.0),
+        first_bar=0,
+    )
+    return Study(config, (leg,), windows, program)
 
 
-def compiled_epoch(study: Study) -> tuple[Any, float]:
-    """The whole epoch as the engine has it: its metrics packed, and left where the host reads them."""
-    home = mesh.host_memory(None)
-    return compiled(study, packed_epoch, outs=home and (None, home))
+def started(setting: Setting) -> tuple[Engine, State]:
+    """The engine of a setting as `tidewalk train` starts it: uploaded, compiled, its replay prefilled."""
+    return engine.start(made(setting))
 
 
-def packed_epoch(program: Program, market: Market, windows: Windows, members: Members, state: TrainState) -> Any:
-    """The epoch as the engine has it -> (state, its metrics as one array)."""
-    state, metrics = phases.fused_epoch(program, market, windows, members, state)
-    return state, pack(metrics, members.window.shape[0])
+def without_validation(setting: Setting) -> Setting:
+    """The setting with next to no validation."""
+    return dataclasses.replace(setting, val_bars=NEXT_TO_NONE, val_spread=0.0)
+
+
+def alone(running: Engine, state: State) -> Callable[[], dict[str, np.ndarray]]:
+    """A call that runs an epoch from the state that the last call left, until its metrics are on the host."""
+    held = [state]
+
+    def call() -> dict[str, np.ndarray]:
+        held[0], metrics, _ = running.run_epoch(held[0])
+        return metrics
+
+    return call
+
+
+def in_a_row(running: Engine, state: State) -> Callable[[], float]:
+    """A call that runs some epochs as a training does, from the state that the last call left; milliseconds of each.
+
+    The next epoch is begun before the metrics of this one are read, where the device can run ahead of the host.
+    """
+    runner, taken_ms = Runner(running, state), []
+    for _ in range(3):  # the last of them is as long as any other
+        began = time.perf_counter()
+        runner.run(may_go_on=False)
+        taken_ms.append((time.perf_counter() - began) * 1e3)
+    count = min(_MOST_IN_A_ROW, max(1, int(_ROW_MS / taken_ms[-1]))) if device_runs_ahead() else 1
+
+    def call() -> float:
+        began = time.perf_counter()
+        for number in range(count):
+            runner.run(may_go_on=number < count - 1)
+        jax.block_until_ready(runner.state)
+        return (time.perf_counter() - began) * 1e3 / count
+
+    return call
+
+
+def compile_s(running: Engine) -> float:
+    """Seconds that tracing and compiling the programs of a study took: its first state and its epoch."""
+    return (running.building.trace_ms + running.building.compile_ms) / 1e3
 
 
 def precision(setting: Setting) -> Any:
@@ -207,53 +261,35 @@ def compiler_options() -> dict[str, Any] | None:
     return compiler.options(jax.default_backend()) or None
 
 
-def steps_alone(program: Program, *arguments: Any) -> tuple[TrainState, dict[str, Any]]:
-    """The vector steps of an epoch and their updates, without validation, by the program's learner."""
-    if program.learner == "kernel":
-        from tidewalk.train.kernel.call import learn_steps
-
-        return learn_steps(program, *arguments)
-    return phases.learn_steps(program, *arguments)
-
-
 def no_kernel(setting: Setting) -> str | None:
     """Why the steps of a setting cannot run as one kernel here; None where they can."""
-    from tidewalk.train.kernel import plan
+    from tidewalk.core.errors import ConfigError
+    from tidewalk.run.learner import with_learner
 
-    program = made(setting).program
-    reason = plan.unsupported(program, setting.precision, has_limits=False)
-    return reason or plan.unfit(jax.local_devices()[0], plan.plan_for(program, setting.precision))
-
-
-def stepper(program: Any, study: Study, state: TrainState, *extra: Any) -> Callable[[], Any]:
-    """A call that runs a compiled phase on the state that the last call left, until its results are computed."""
-    held = [state]
-
-    def call() -> Any:
-        held[0], other = program(*study.fixed, held[0], *extra)
-        return jax.block_until_ready((held[0], other))[1]
-
-    return call
+    try:
+        with_learner(made(dataclasses.replace(setting, learner="kernel")))
+    except ConfigError as error:
+        return str(error).removeprefix("--learner kernel cannot run this study: ").partition(". Use")[0]
+    return None
 
 
-def epochs(program: Any, fixed: tuple[Any, ...], state: TrainState) -> Callable[[], dict[str, Any]]:
-    """A call that runs a compiled epoch on the state that the last call left, until its metrics are on the host."""
-    held, transfers = [state], mesh.Transfers()
-
-    def call() -> dict[str, Any]:
-        held[0], packed = program(*fixed, held[0])
-        return unpack(mesh.fetch(packed, transfers))
-
-    return call
+def weights(running: Engine, state: State) -> list[np.ndarray]:
+    """Parameters of all members, on the host."""
+    whole = running.deal.join(jax.device_get(state))
+    return jax.tree.leaves(running.study.program.agent.params(whole.agent))
 
 
-def peak_bytes(program: Any) -> int | None:
-    """Most bytes that a compiled program needs, by the compiler's account: arguments, results and scratch."""
-    found = program.memory_analysis()
+def peak_bytes(running: Engine) -> int | None:
+    """Most bytes that the program of an epoch needs, by the compiler's account: arguments, results and scratch.
+
+    Of shares on a CPU, what each holds, the scratch of those that run at a time, and the market and windows once.
+    """
+    found, dealt = running.compiled.memory_analysis(), running.deal
     if found is None:
         return None
-    parts = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
-    return int(parts - found.alias_size_in_bytes)
+    shared = nbytes((running.resident.market, running.resident.windows))
+    own = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes - shared
+    return shared + int(own) * dealt.count + int(found.temp_size_in_bytes) * dealt.at_a_time
 
 
 def device_peak_bytes() -> int | None:
@@ -262,13 +298,9 @@ def device_peak_bytes() -> int | None:
     return None if not found else found.get("peak_bytes_in_use")
 
 
-def predicted_mib(report: Report, study: Study) -> float | None:
-    """Most memory that an epoch should need, by formula."""
-    with common.attempt(report, f"memory of {study.setting.members} members by formula"):
-        member = (study.members.cost, study.members.hyper, None)
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), member)
-        return mib(memory.predict(study.program, study.market, study.windows, one, study.setting.members).peak)
-    return None
+def predicted_mib(running: Engine) -> float | None:
+    """Most memory that an epoch should need on each of its devices, by the formula that `tidewalk train` goes by."""
+    return mib(memory.of_study(running.study, running.mesh.size if running.mesh else 1).peak)
 
 
 def mib(size: int | None) -> float | None:

@@ -16,7 +16,6 @@ from typing import Any
 from peers.program import Setting
 
 _FOLDER = Path(__file__).resolve().parents[1]
-PATIENCE_S = 600
 _MARGIN_S = 0.02
 """Time that a question may take to reach all of its processes before they start together."""
 
@@ -24,8 +23,8 @@ _MARGIN_S = 0.02
 class Process:
     """One worker. It dies when its pipe is closed."""
 
-    def __init__(self, setting: Setting, cores: Sequence[int] | None) -> None:
-        self._setting, self._cores = setting, cores
+    def __init__(self, setting: Setting, cores: Sequence[int] | None, patience_s: float) -> None:
+        self._setting, self._cores, self._patience_s = setting, cores, patience_s
         paths = [str(_FOLDER), str(_FOLDER.parent / "src"), os.environ.get("PYTHONPATH", "")]
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
@@ -44,9 +43,10 @@ class Process:
         """Put a question and wait for its answer.
 
         Raises:
-            RuntimeError: the worker failed, died, or took longer than ten minutes.
+            RuntimeError: the worker failed, died, or took longer than it may.
         """
-        timer = threading.Timer(PATIENCE_S, self._process.kill)
+        late = threading.Event()
+        timer = threading.Timer(self._patience_s, lambda: (late.set(), self._process.kill()))
         timer.start()
         try:
             self._process.stdin.write(json.dumps({"do": what, **values}) + "\n")
@@ -56,6 +56,8 @@ class Process:
             line = ""
         finally:
             timer.cancel()
+        if late.is_set():
+            raise RuntimeError(f"the worker was stopped: it took longer than {self._patience_s:g} s to {what}")
         if not line:
             raise RuntimeError(f"the worker ended while it was asked to {what}: {self._last_words()}")
         answer = json.loads(line)

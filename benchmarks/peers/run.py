@@ -66,6 +66,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--check-updates", type=int, default=2500, help="after which the learning check is made")
     parser.add_argument("--at-once", type=int, default=1, help="programs that are built and checked at the same time")
     parser.add_argument("--processes", type=int, help="of a program without a population; default: one per core")
+    parser.add_argument("--patience-s", type=float, default=600, help="after which a program that is asked is given up")
     found = parser.parse_args()
     if found.quick:
         found.rounds, found.updates, found.check_updates = 2, 100, 500
@@ -109,7 +110,7 @@ def opened(entry: Entry, options: argparse.Namespace) -> Team:
     for number in range(entry.processes):
         mine = [cores[(first + number) % len(cores)]] if is_pinned else None
         setting = entry.setting(number, options.workload, options.lanes, options.precision)
-        processes.append(Process(setting, mine))
+        processes.append(Process(setting, mine, options.patience_s))
     return Team(processes)
 
 
@@ -187,10 +188,26 @@ def peaks_of(team: Team) -> dict[str, float | None]:
     return {"peak_mib": device or resident, "peak_device_mib": device, "peak_rss_mib": resident}
 
 
+def at_its_best(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A sentence for every program and number of agents: its fastest row, and what may be said of it."""
+    said = []
+    for members in dict.fromkeys(row["members"] for row in rows):
+        for program in LABELS:
+            found = [row for row in rows if (row["members"], row["program"]) == (members, program)]
+            if not found:
+                continue
+            best = max(found, key=lambda row: row["agent_updates_per_s"])
+            ratio = "" if best.get("ratio") is None else f": tidewalk is {best['ratio']:.2f} times as fast"
+            ratio = f": no ratio, for {best['withheld']}" if best["withheld"] else ratio
+            speed = f"{best['agent_updates_per_s']:,.0f} agent-updates/s"
+            said.append(f"{members} agent(s), the fastest of {LABELS[program]} ({best['label']}): {speed}{ratio}")
+    return said
+
+
 def main() -> int:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     chosen = options()
-    report = common.opened("tidewalk beside other trainers on the same work", chosen)
+    report = common.opened("tidewalk beside other trainers on the same work", chosen, COLUMNS)
     count = chosen.processes or len(os.sched_getaffinity(0))
     groups = {members: line_up(chosen.device, members, count, chosen.programs) for members in chosen.members}
     groups = {n: [entry for entry in entries if entry.mode not in chosen.without] for n, entries in groups.items()}
@@ -207,11 +224,12 @@ def main() -> int:
             dismiss(standing, {entry.team for later in groups.values() for entry in later})
     finally:
         dismiss(standing, set())
+    report.notes.extend(at_its_best(report.rows))
     report.notes.append(
         f"learned: share of the best policy's held-out result after {chosen.check_updates} updates, {ENOUGH:g} are "
         "asked for; ratios are of agent-updates a second, paired by round, against tidewalk's fastest row that learned."
     )
-    return common.close(report, COLUMNS)
+    return common.close(report)
 
 
 if __name__ == "__main__":

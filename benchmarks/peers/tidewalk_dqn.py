@@ -1,29 +1,23 @@
 """tidewalk on the workload: the programs that its engine runs."""
 
-import functools
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import jax
 import numpy as np
 import world
-from jax.sharding import Mesh, NamedSharding
 from peers.jax_tools import peak_bytes
 from peers.program import Setting, checked
 from peers.workload import FLAT, Table, Workload, make_table
 
-from tidewalk.agents import dqn
-from tidewalk.agents.dqn import DQNConfig, make_dqn
+from tidewalk.agents.dqn import DQNConfig
+from tidewalk.data.load import DataConfig
 from tidewalk.market.device import ROLL, TRADABLE, Market
 from tidewalk.market.windows import Windows
-from tidewalk.run import mesh
-from tidewalk.trading.costs import CostTicks
-from tidewalk.trading.env import EnvConfig
-from tidewalk.train import epoch as phases
-from tidewalk.train.kernel import plan
-from tidewalk.train.population import Members, Program, TrainState, initial_state, make_members
-
-Fixed = tuple[Market, Windows, Members]
+from tidewalk.run import engine, mesh
+from tidewalk.run.ahead import Runner
+from tidewalk.run.settings import OutputConfig, RunConfig
+from tidewalk.run.study import Study
+from tidewalk.train.population import TrainConfig
 
 VALIDATION_BARS = 4
 
@@ -47,28 +41,6 @@ def config_of(workload: Workload) -> DQNConfig:
     )
 
 
-def program_of(workload: Workload, learner: str) -> Program:
-    """The static part."""
-    env = EnvConfig()
-    assert env.flat == FLAT
-    return Program(
-        agent=make_dqn(config_of(workload), workload.observation_size, env.num_positions),
-        env=env,
-        num_features=workload.num_features,
-        lanes=workload.lanes,
-        capacity=workload.capacity,
-        steps_per_epoch=workload.updates_per_epoch,
-        prefill_steps=workload.prefill_steps,
-        episode_bars=workload.episode_bars,
-        select="reward",
-        val_bars=VALIDATION_BARS,
-        test_bars=VALIDATION_BARS,
-        val_sessions=1,
-        compose="scan",
-        learner=learner,
-    )
-
-
 def market_of(table: Table) -> Market:
     """The table as tidewalk's market; one endless session."""
     flags = (TRADABLE + ROLL * table.is_roll).astype(np.int32)
@@ -89,36 +61,29 @@ def windows_of(table: Table) -> Windows:
     )
 
 
-def refuse_without_kernel(program: Program, precision: str) -> None:
-    """Say why the kernel cannot run a program here, if so."""
-    why = plan.unsupported(program, precision, has_limits=False)
-    why = why or plan.unfit(jax.local_devices()[0], plan.plan_for(program, precision))
-    if why:
-        raise ValueError(f"no kernel: {why}")
-
-
-def on_one_device(program: Program, fixed: Fixed) -> tuple[Fixed, TrainState, Callable[..., Any]]:
-    """The market on the device, the state before the first epoch, and the compiled epoch, which consumes its state."""
-    fixed = jax.device_put(fixed)
-    start = jax.jit(functools.partial(initial_state, program))(*fixed[1:])
-    state = jax.jit(functools.partial(phases.prefill, program))(*fixed, start)
-    home = mesh.host_memory(None)
-    job = jax.jit(functools.partial(world.packed_epoch, program), donate_argnums=3, out_shardings=home and (None, home))
-    return fixed, state, job.lower(*fixed, state).compile(compiler_options=world.compiler_options())
-
-
-def on_devices(devices: Mesh, program: Program, fixed: Fixed) -> tuple[Fixed, TrainState, Callable[..., Any]]:
-    """The same with the members spread over several devices, as the engine spreads them."""
-    from tidewalk.run import programs  # needs more than the device path does
-
-    places = [NamedSharding(devices, spec) for spec in (programs.WHOLE, programs.WHOLE, programs.BY_MEMBER)]
-    fixed, building = jax.device_put(fixed, tuple(places)), programs.Building()
-    state = programs.build(programs.first_state(program, devices), building, *fixed, donate=None)(*fixed)
-    return fixed, state, programs.build(programs.fused(program, devices, state), building, *fixed, state)
+def study_of(workload: Workload, setting: Setting) -> Study:
+    """The study of a workload: one window, its members alike but for their streams."""
+    table = make_table(workload.num_features)
+    config = RunConfig(
+        data=DataConfig(data_dir=Path("numpy"), symbol=workload.name),
+        train=TrainConfig(
+            max_steps_per_epoch=workload.updates_per_epoch,
+            seeds=setting.members,
+            seed=setting.seed,
+            lanes=workload.lanes,
+            replay_capacity=workload.capacity,
+            prefill_steps=workload.prefill_steps,
+            episode_bars=workload.episode_bars,
+        ),
+        dqn=config_of(workload),
+        output=OutputConfig(precision=setting.precision, learner="kernel" if setting.mode == "kernel" else "xla"),
+    )
+    assert config.env.flat == FLAT
+    return world.hosted(config, market_of(table), windows_of(table), side_ticks=table.side_ticks)
 
 
 class Tidewalk:
-    """The fused epoch as the engine compiles and reads it, over all host devices that jax is given.
+    """The epoch of tidewalk's engine, over all cores that it takes on a CPU.
 
     Modes: `scan` (compiled by XLA, on every backend), `kernel` (the vector steps as one GPU kernel). Each epoch ends
     with a validation, as it always does; it is of a few bars here, because no peer has one.
@@ -127,32 +92,26 @@ class Tidewalk:
     def __init__(self, workload: Workload, setting: Setting) -> None:
         mesh.make_reproducible()
         mesh.choose_platform(setting.device)
-        table = make_table(workload.num_features)
-        program = program_of(workload, "kernel" if setting.mode == "kernel" else "xla")
-        if program.learner == "kernel":
-            refuse_without_kernel(program, setting.precision)
-        self._workload, self._checked, self._transfers = workload, checked(setting.members), mesh.Transfers()
-        self._prefill, self._q_values = workload.prefill_steps, program.agent.q_values
-        side = CostTicks(np.full((), table.side_ticks, np.float32))
-        members = make_members(1, setting.members, setting.seed, side, dqn.hyper(config_of(workload), 1))
-        devices = mesh.member_mesh(setting.members)
-        fixed = (market_of(table), windows_of(table), members)
-        build = on_one_device if devices is None else functools.partial(on_devices, devices)
-        self._fixed, self._state, self._epoch = build(program, fixed)
+        self._workload, self._checked = workload, checked(setting.members)
+        self._runner = Runner(*engine.start(study_of(workload, setting)))
+        self._q_values = self._runner.engine.study.program.agent.q_values
 
     def advance(self, updates: int) -> None:
-        for _ in range(updates // self._workload.updates_per_epoch):
-            self._state, metrics = self._epoch(*self._fixed, self._state)
-            mesh.fetch(metrics, self._transfers)
-        jax.block_until_ready(self._state)
+        epochs = updates // self._workload.updates_per_epoch
+        for number in range(epochs):
+            self._runner.run(may_go_on=number < epochs - 1)
+        jax.block_until_ready(self._runner.state)
 
     def counts(self) -> tuple[int, int]:
-        optimizer = jax.tree.leaves(self._state.agent.optimizer)
-        steps = [leaf for leaf in optimizer if leaf.dtype == np.int32]
-        return int(self._state.clock) - self._prefill, int(np.unique(steps[0]).item())
+        shares = self._runner.state if isinstance(self._runner.state, tuple) else (self._runner.state,)
+        clocks = np.array([share.clock for share in shares])
+        steps = [leaf for share in shares for leaf in jax.tree.leaves(share.agent.optimizer) if leaf.dtype == np.int32]
+        updates = np.concatenate([np.ravel(leaf) for leaf in steps])
+        return int(np.unique(clocks).item()) - self._workload.prefill_steps, int(np.unique(updates).item())
 
     def q_values(self, observations: np.ndarray) -> np.ndarray:
-        params = jax.tree.map(lambda leaf: leaf[self._checked], self._state.agent.params)
+        whole = self._runner.engine.deal.join(jax.device_get(self._runner.state)).agent.params
+        params = jax.tree.map(lambda leaf: leaf[self._checked], whole)
         values = jax.vmap(jax.vmap(self._q_values, in_axes=(None, 0)), in_axes=(0, None))
         return np.asarray(jax.jit(values)(params, observations))
 

@@ -12,7 +12,8 @@ from common import Column, Report, Timing
 
 @pytest.fixture
 def report(tmp_path: Path) -> Report:
-    return Report("question", {}, tmp_path / "figures.json", {"device": "none"})
+    columns = [Column("members", "members"), Column("ms", "ms", "{:.2f}")]
+    return Report("question", {}, tmp_path / "figures.json", {"device": "none"}, columns)
 
 
 def test_variants_take_turns_forwards_and_backwards(report: Report) -> None:
@@ -53,9 +54,10 @@ def test_figures_are_on_disk_after_every_row(report: Report) -> None:
     found = json.loads(report.path.read_text())
     assert found["rows"] == [{"members": 1, "ms": 2.5}]
     assert not found["is_whole"]
+    assert "2.50" in found["table"], "a run that is cut off leaves its table"
     with common.attempt(report, "the next"):
         raise RuntimeError("out of memory")
-    assert common.close(report, [Column("ms", "ms", "{:.2f}")]) == 0
+    assert common.close(report) == 0
     found = json.loads(report.path.read_text())
     assert found["is_whole"]
     assert found["failures"] == {"the next": "RuntimeError: out of memory"}
@@ -63,7 +65,7 @@ def test_figures_are_on_disk_after_every_row(report: Report) -> None:
 
 
 def test_nothing_measured_is_an_error(report: Report) -> None:
-    assert common.close(report, [Column("ms", "ms")]) == 1
+    assert common.close(report) == 1
 
 
 def test_quantiles_are_samples() -> None:

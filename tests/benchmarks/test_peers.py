@@ -1,7 +1,9 @@
 """The comparison with other trainers: one workload for all, and no ratio without a reason to trust it."""
 
+import argparse
 import dataclasses
 import functools
+import importlib.util
 import json
 import pathlib
 import re
@@ -10,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import targets
+from common import Report
 from peers import contest, workload
 from peers.contest import Entry, line_up, ratios, why_withheld
 from peers.processes import Team
 from peers.program import Setting, checked
-from peers.tidewalk_dqn import Tidewalk, market_of, program_of, windows_of
+from peers.tidewalk_dqn import Tidewalk, market_of, study_of, windows_of
 from peers.workload import FLAT, POSITIONS, W1, W2, make_table
 
 from tidewalk.agents import replay
@@ -26,6 +30,11 @@ from tidewalk.train.population import Lanes, window_of
 SMALL = dataclasses.replace(
     W1, hidden=(8, 8), capacity=64, batch_size=8, updates_per_epoch=5, prefill_steps=8, episode_bars=7
 )
+# `run` is the file that asks all questions
+_SPEC = importlib.util.spec_from_file_location("peers_run", pathlib.Path(contest.__file__).with_name("run.py"))
+peers_run = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(peers_run)
+ALONE = Setting("W1", 1, "tidewalk", "scan", 1, "cpu", "float32", None, 0)
 LEARNED = {"updates": [2000], "captured": 0.95, "least": 0.5}
 
 
@@ -43,6 +52,11 @@ class Path:
     observation_after: np.ndarray
 
 
+@pytest.fixture
+def report() -> Report:
+    return Report("question", {}, None, {})
+
+
 def window() -> Windows:
     return window_of(jax.device_put(windows_of(make_table(SMALL.num_features))), jnp.int32(0))
 
@@ -50,7 +64,7 @@ def window() -> Windows:
 @functools.cache
 def transitions_of_100():
     """The compiled transitions of 100 records."""
-    program, row = program_of(SMALL, "xla"), window()
+    program, row = study_of(SMALL, ALONE).program, window()
     table = make_table(SMALL.num_features)
     market, cost = jax.device_put((market_of(table), CostTicks(np.full((), table.side_ticks, np.float32))))
     return jax.jit(lambda records: transitions(program, market, row, records[:, None], cost, jnp.float32(1.0), None))
@@ -59,7 +73,7 @@ def transitions_of_100():
 @functools.cache
 def walker():
     """Tidewalk's own collection of 100 decisions from a bar, its actions forced by the words that explore."""
-    program, row = program_of(SMALL, "xla"), window()
+    program, row = study_of(SMALL, ALONE).program, window()
     market = jax.device_put(market_of(make_table(SMALL.num_features)))
     params = program.agent.params(program.agent.init(jax.random.key(0)))
 
@@ -175,7 +189,7 @@ def test_the_policy_is_followed_from_position_to_position():
 @pytest.fixture(scope="module")
 def trained():
     with jax.numpy_dtype_promotion("standard"):
-        found = Tidewalk(SMALL, Setting("W1", 1, "tidewalk", "scan", 2, "cpu", "float32", None, 0))
+        found = Tidewalk(SMALL, dataclasses.replace(ALONE, members=2))
         found.advance(SMALL.updates_per_epoch)
         return found
 
@@ -221,6 +235,45 @@ def test_a_ratio_is_stated_when_both_have_learned():
 )
 def test_a_ratio_is_withheld_with_its_reason(theirs, ours, reason):
     assert reason in why_withheld(theirs, ours, 2000)
+
+
+class FakeTeam:
+    """Blocks of one length."""
+
+    def __init__(self, block_ms: float) -> None:
+        self._block_ms = block_ms
+
+    def block_ms(self, _updates: int) -> float:
+        return self._block_ms
+
+    def peak_bytes(self) -> dict[str, int | None]:
+        return {"peak_rss_bytes": 2**20, "peak_device_bytes": None}
+
+
+def compared(report: Report, theirs: dict, ours: dict) -> dict[str, dict]:
+    """Rows by program: tidewalk in blocks of 10 ms, SBX in blocks of 40."""
+    options = argparse.Namespace(workload="W1", updates=100, check_updates=2000, rounds=2)
+    entries = {name: line_up("cpu", 1, 1, (name,))[-1] for name in ("tidewalk", "sbx")}
+    teams = {entries["tidewalk"]: (FakeTeam(10.0), ours), entries["sbx"]: (FakeTeam(40.0), theirs)}
+    peers_run.compare(report, 1, teams, options)
+    return {row["program"]: row for row in report.rows}
+
+
+def test_rows_hold_a_ratio_where_both_have_learned(report):
+    assert compared(report, LEARNED, LEARNED)["sbx"]["ratio"] == 4.0
+    assert targets.over_peer("sbx", 1)({"peers": {"rows": report.rows}}) == 4.0
+    assert "tidewalk is 4.00 times as fast" in peers_run.at_its_best(report.rows)[1]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+@pytest.mark.parametrize("share", [0.5, float("nan")])
+def test_no_row_and_no_target_holds_a_ratio_where_either_has_not_learned(report, is_ours, share):
+    dull = LEARNED | {"captured": share}
+    row = compared(report, *((LEARNED, dull) if is_ours else (dull, LEARNED)))["sbx"]
+    assert "ratio" not in row
+    assert "had not learned" in row["withheld"]
+    assert targets.over_peer("sbx", 1)({"peers": {"rows": report.rows}}) is None
+    assert "no ratio, for" in peers_run.at_its_best(report.rows)[1]
 
 
 def test_a_ratio_is_of_agent_updates_and_paired_by_round():
@@ -404,14 +457,14 @@ def test_the_gradients_that_the_torch_rival_writes_out_are_those_of_autograd(lan
 
     work = dataclasses.replace(W1, lanes=lanes)
     rival = TorchRival(work, Setting("W1", lanes, "torch", "eager", 3, "cpu", "float32", 1, 0))
-    for stack in rival._stacks:  # online and target apart, and errors on both sides of one
+    for stack in rival.stacks:  # online and target apart, and errors on both sides of one
         stack[TARGET] += 0.3 * torch.randn_like(stack[TARGET])
-    words, filled = rival._draw(1)[0], int(rival._clock) * lanes
+    words, filled = rival.draw(1)[0], int(rival.clock) * lanes
     drawn = (words[:, 3 * lanes :][:, : W1.batch_size] * filled).long()
-    decision, state = rival._replay.gather(1, drawn), rival._state.clone()
+    decision, state = rival.replay.gather(1, drawn), rival.state.clone()
     with torch.no_grad():
-        written = rival._step(words)
-    leaves = [stack[ONLINE].clone().requires_grad_() for stack in rival._stacks]
+        written = rival.step(words)
+    leaves = [stack[ONLINE].clone().requires_grad_() for stack in rival.stacks]
 
     def q_values(weights, x):
         for number in (0, 2, 4):
@@ -419,11 +472,11 @@ def test_the_gradients_that_the_torch_rival_writes_out_are_those_of_autograd(lan
             x = x.relu() if number < 4 else x
         return x
 
-    after = torch_env.observation_after(rival._tables, decision)
-    target = torch_env.reward_of(rival._tables, decision) + W1.gamma * q_values(
-        [stack[TARGET] for stack in rival._stacks], after
+    after = torch_env.observation_after(rival.tables, decision)
+    target = torch_env.reward_of(rival.tables, decision) + W1.gamma * q_values(
+        [stack[TARGET] for stack in rival.stacks], after
     ).amax(dim=2)
-    q = q_values(leaves, torch_env.observations_of(rival._tables, decision // POSITIONS))
+    q = q_values(leaves, torch_env.observations_of(rival.tables, decision // POSITIONS))
     taken = q.gather(2, (decision % POSITIONS)[..., None].long())[..., 0]
     # every member has a mean loss of its own
     torch.nn.functional.smooth_l1_loss(taken, target, reduction="none").mean(dim=1).sum().backward()
@@ -431,8 +484,8 @@ def test_the_gradients_that_the_torch_rival_writes_out_are_those_of_autograd(lan
         torch.testing.assert_close(mine, leaf.grad, rtol=1e-4, atol=1e-6)
 
     # the step that came with the update is greedy where it does not explore
-    stored = rival._replay[:, filled : filled + lanes]
-    greedy = q_values(leaves, torch_env.observations_of(rival._tables, state)).argmax(dim=2)
+    stored = rival.replay[:, filled : filled + lanes]
+    greedy = q_values(leaves, torch_env.observations_of(rival.tables, state)).argmax(dim=2)
     explores = words[:, :lanes] < W1.epsilon
     random = (words[:, lanes : 2 * lanes] * POSITIONS).int()
     assert torch.equal(stored // POSITIONS, state)

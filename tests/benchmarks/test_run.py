@@ -1,15 +1,20 @@
 """The folder of benchmarks is whole: every file is asked or listed as a part, and each still runs in tiny sizes."""
 
+import argparse
 import json
+import runpy
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import common
 import pytest
 
 import run
+from tidewalk.commands import bench
+from tidewalk.run import mesh
 
 FOLDER = Path(run.__file__).parent
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
@@ -30,6 +35,80 @@ def test_the_page_names_every_file_and_command() -> None:
 
 def test_every_question_is_one() -> None:
     assert all(question.text.endswith(("?", ".")) for question in run.QUESTIONS.values())
+
+
+class Parsed(Exception):
+    """The options of a question were understood."""
+
+
+def parsed(*_: object, **__: object) -> None:
+    raise Parsed
+
+
+GIVEN = [(name, "cpu", question.on_cpu) for name, question in run.QUESTIONS.items() if question.on_cpu is not None]
+GIVEN += [(name, "gpu", question.on_gpu) for name, question in run.QUESTIONS.items() if question.on_gpu is not None]
+
+
+@pytest.mark.parametrize(("name", "device", "words"), GIVEN)
+def test_every_question_understands_what_it_is_given(
+    name: str, device: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = run.QUESTIONS[name]
+    options = argparse.Namespace(device=device, quick=False, peers_python="python", out=tmp_path)
+    command = run.command_of(question, name, options, words, tmp_path / "figures.json")
+    monkeypatch.setattr(mesh, "make_reproducible", lambda: None)
+    monkeypatch.setattr(mesh, "choose_platform", lambda _: None)
+    if question.is_command:
+        monkeypatch.setattr("tidewalk.run.markets.prepare_device", parsed)
+        with pytest.raises(Parsed):
+            bench.run(list(command[command.index("bench") + 1 :]))
+        return
+    monkeypatch.setattr(common, "opened", parsed)
+    monkeypatch.setattr(sys, "argv", list(command[1:]))
+    monkeypatch.setattr(sys, "path", [str(Path(command[1]).parent), *sys.path])
+    with pytest.raises(Parsed):
+        runpy.run_path(command[1], run_name="__main__")
+
+
+def folder_of(path: Path, device: str, **figures: dict | None) -> Path:
+    """A folder as a run of some questions leaves it."""
+    path.mkdir()
+    questions = {}
+    for name, content in figures.items():
+        status = "done" if content else "left out: not reached within 9 minutes"
+        found = f"{name}.json" if content else None
+        questions[name] = {"status": status, "seconds": 1.0, "command": f"python {name}", "figures": found}
+        if content:
+            (path / f"{name}.json").write_text(json.dumps(content))
+    (path / "summary.json").write_text(json.dumps({"device": device, "questions": questions}))
+    return path
+
+
+def figures_of(epoch_ms: float) -> dict:
+    environment = {**dict.fromkeys(("device", "driver", "processor", "cores", "load_average", "python", "commit"), 1)}
+    environment |= {"versions": {}, "flags": {}, "date": "today"}
+    rows = [{"members": 1, "precision": "float32", "epoch_ms": epoch_ms}]
+    return {"rows": rows, "table": f"| {epoch_ms} |", "failures": {}, "notes": [], "environment": environment}
+
+
+def test_runs_of_several_calls_become_one_summary(tmp_path: Path) -> None:
+    first = folder_of(tmp_path / "first", "gpu", population=figures_of(7.0), epoch=None)
+    second = folder_of(tmp_path / "second", "gpu", epoch=figures_of(2.0), population=None)
+    assert run.merged([first, second], tmp_path / "both") == 0
+    found = json.loads((tmp_path / "both" / "summary.json").read_text())
+    assert list(found["questions"]) == ["epoch", "population"], "in the order of a run"
+    assert {one["status"] for one in found["questions"].values()} == {"done"}
+    assert found["figures"]["epoch"]["rows"][0]["epoch_ms"] == 2.0
+    assert found["targets"][0]["is_met"]
+    text = (tmp_path / "both" / "summary.md").read_text()
+    assert "| 2.0 |" in text
+    assert "| 7.0 |" in text
+    assert run.merged([tmp_path / "both", first], tmp_path / "both") == 0, "a summary can be merged again, in place"
+
+
+def test_runs_of_different_devices_are_not_merged(tmp_path: Path) -> None:
+    folders = [folder_of(tmp_path / device, device, epoch=figures_of(2.0)) for device in ("cpu", "gpu")]
+    assert run.merged(folders, tmp_path / "both") == 2
 
 
 def test_an_unknown_question_is_refused() -> None:
@@ -76,9 +155,6 @@ def test_each_runs_in_tiny_sizes(name: str, tmp_path: Path) -> None:
         pytest.skip("there is no .venv-bench with the peers")
     done = asked("--only", name, "--quick", "--out", str(tmp_path), limit_s=400)
     found = json.loads((tmp_path / "summary.json").read_text())["questions"][name]
-    if name == "population_tf32":
-        assert found["status"] == "left out: a CPU has no tf32"
-        return
     assert found["status"] == "done", done.stdout[-2000:]
     assert json.loads((tmp_path / f"{name}.json").read_text())
 
