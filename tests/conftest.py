@@ -15,6 +15,7 @@ import pytest
 
 SHARED_DATA = Path(os.environ.get("TIDEWALK_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SIMULATED_DEVICES = "--xla_force_host_platform_device_count=4"
+QUICK_COMPILATION = "--xla_backend_optimization_level=0"
 
 # No deadline: the first example of a jax function includes its compilation. The gate draws the same examples each time.
 hypothesis.settings.register_profile("tidewalk", deadline=None, derandomize="CI" in os.environ)
@@ -22,22 +23,32 @@ hypothesis.settings.load_profile("tidewalk")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set jax up before anything imports it: strict arithmetic; four CPU devices, or the real ones under `-m gpu`."""
+    """Set jax up before anything imports it: strict arithmetic; four CPU devices, or the real ones under `-m gpu`.
+
+    The default tests compile much and run little: machine code that LLVM did not optimise takes them half the time. It
+    is of the same optimised HLO. Slow tests, which train for longer, and those of speed have the code that users have.
+    """
     if "jax" in sys.modules:
         raise pytest.UsageError("jax was imported before tests/conftest.py could configure it")
     os.environ["TIDEWALK_CACHE"] = "off"  # nothing is left in the user's own cache, and nothing is found there
     os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
     os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
-    if "gpu" in config.getoption("markexpr").replace("not gpu", ""):
+    if _asks_for(config, "gpu"):
         return
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {SIMULATED_DEVICES}".strip()
+    quick = "" if _asks_for(config, "slow") or _asks_for(config, "bench") else QUICK_COMPILATION
+    os.environ["XLA_FLAGS"] = " ".join([quick, os.environ.get("XLA_FLAGS", ""), SIMULATED_DEVICES]).strip()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        # Tests compile the same programs again and again; sharing them within the run saves a third of its time.
+        # Tests compile the same programs again and again, down to single operations; they are shared within the run.
         cache = tempfile.TemporaryDirectory(prefix="tidewalk-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["JAX_COMPILATION_CACHE_DIR"] = cache.name
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
+def _asks_for(config: pytest.Config, mark: str) -> bool:
+    """Whether `-m` names a mark that is not to be left out."""
+    return mark in config.getoption("markexpr").replace(f"not {mark}", "")
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -131,15 +131,14 @@ def host_operations(module: Module) -> list[str]:
     ]
 
 
-def copies_in_loops(module: Module, elements: int) -> list[str]:
-    """What makes another array of as many elements as the replay, or as one of its two words, inside a loop.
+def copies(module: Module, elements: int) -> list[str]:
+    """What makes another array of as many elements as the replay, or as one of its two words, in a loop or outside.
 
     Whatever the operation and the order of the axes: a copy, a transposition, a choice between two whole buffers.
     """
-    bodies = [name for loop in module.loops for name in loop.called]
     return [
         one.text.strip()
-        for one in module.inside(bodies)
+        for one in module.instructions
         if any(math.prod(shape) in (elements, elements // 2) for shape in one.shapes)
         and one.operation not in _SAME_ARRAY
         and "output_to_operand_aliasing" not in one.text

@@ -91,11 +91,10 @@ def test_phases_and_the_rest_add_up_to_the_total():
     np.testing.assert_allclose(table[curves.REST], [0.5, 8.5])
 
 
-def test_fused_epochs_are_called_so():
-    halves = [epoch(k, phases={"collect": None, "learn": None}) for k in (1, 2)]
-    assert "collect + learn, fused" in names(phases_figure(halves))
-    whole = [epoch(1, phases=dict.fromkeys(curves.PHASES))]
-    assert names(phases_figure(whole)) == ["collect + learn + evaluate, fused"]
+def test_fused_epochs_are_called_so_and_the_phases_of_an_older_run_are_told_apart():
+    fused = [epoch(1, phases=dict.fromkeys(("collect", "learn", "evaluate")))]
+    assert names(phases_figure(fused)) == ["init", curves.FUSED]
+    assert names(phases_figure([epoch(1)])) == [*curves.PHASES, curves.REST]
 
 
 def test_uploads_have_a_panel_only_when_there_are_any():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.core import trees
+from tidewalk.run import compiler
 from tidewalk.trading.env import EnvConfig
 from tidewalk.train import epoch as phases
 from tidewalk.train import memory
@@ -38,17 +39,18 @@ def lab(env=None, **changes):
     return dataclasses.replace(world, program=dataclasses.replace(world.program, agent=agent))
 
 
-def compiled(world, members):
+def compiled(world, members, options=None):
     """XLA's account of the epoch of a population; only shapes are needed."""
     many = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((members, *leaf.shape[1:]), leaf.dtype), world.members)
     state = jax.eval_shape(functools.partial(initial_state, world.program), world.windows, many)
     epoch = jax.jit(functools.partial(phases.fused_epoch, world.program), donate_argnums=3, keep_unused=True)
-    return epoch.lower(world.market, world.windows, many, state).compile().memory_analysis()
+    lowered = epoch.lower(world.market, world.windows, many, state)
+    return lowered.compile(compiler_options=options).memory_analysis()
 
 
-def explained(world, members):
+def explained(world, members, options=None):
     """Prediction and finding; the arguments are exact, and the peak is within the tolerance."""
-    found, need = compiled(world, members), memory.predict(*asked(world), members)
+    found, need = compiled(world, members, options), memory.predict(*asked(world), members)
     assert found.argument_size_in_bytes == need.arguments
     assert found.alias_size_in_bytes == need.state, "the state is updated in place, so that it counts once"
     peak = found.argument_size_in_bytes + found.temp_size_in_bytes + found.output_size_in_bytes
@@ -102,6 +104,52 @@ def test_what_stays_on_the_device_is_counted_to_the_byte(changes):
     assert need.arguments == need.state + trees.nbytes((world.market, world.windows, world.members))
 
 
+SHORT, MONTH = {"val_bars": 16}, {"val_bars": 28_000}
+
+
+@pytest.mark.parametrize(
+    ("members", "learner", "changes", "scratch"),
+    [
+        (1, "xla", SHORT, 100_954_368),
+        (4096, "xla", SHORT, 1_371_256_320),
+        (1024, "xla", SHORT | {"batch_size": 256}, 1_125_770_240),
+        (1024, "xla", SHORT | {"hidden": (256, 256)}, 797_962_752),
+        (1024, "xla", SHORT | {"hidden": (64,)}, 195_998_976),
+        (1024, "xla", SHORT | {"lanes": 512}, 832_094_976),
+        (64, "xla", MONTH, 447_057_664),
+        (1024, "xla", MONTH, 821_413_120),
+        (1024, "kernel", MONTH, 392_976_640),
+        (4096, "kernel", MONTH, 1_510_711_040),
+    ],
+)
+def test_the_formula_explains_what_xla_takes_for_a_gpu(members, learner, changes, scratch):
+    """The scratch is what jax 0.11.2 says of the epoch that the engine compiles for an H200, with 28 features."""
+    own = {name: size for name, size in changes.items() if name != "val_bars"}
+    program, env = lab(**own).program, EnvConfig()
+    program = dataclasses.replace(
+        program,
+        agent=make_dqn(program.agent.config, env.observation_size(28), env.num_positions),
+        num_features=28,
+        compose="associative",
+        learner=learner,
+        val_bars=changes["val_bars"],
+        val_lengths=(),
+    )
+    need = memory.predict(*asked(lab(**own), program), members)
+    assert need.peak == pytest.approx(need.arguments + need.metrics + scratch, rel=TOLERANCE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("learner", ["xla", "kernel"])
+@pytest.mark.parametrize("members", [1, 64, 1024, 4096])
+def test_the_formula_explains_what_xla_takes_on_this_gpu(members, learner):
+    assert jax.default_backend() == "gpu", "this needs a GPU"
+    world = lab(capacity=32768)
+    program = dataclasses.replace(world.program, compose="associative", learner=learner)
+    with jax.default_matmul_precision("float32"):
+        explained(dataclasses.replace(world, program=program), members, compiler.options("gpu"))
+
+
 @settings(max_examples=10)
 @given(limit=st.integers(0, 10**11))
 def test_as_many_members_fit_as_is_said_and_not_one_more(limit):
@@ -123,15 +171,16 @@ def test_validation_takes_the_scratch_of_its_largest_bucket_whatever_the_members
     program = dataclasses.replace(lab().program, compose="associative", val_bars=30_000, val_lengths=())
     needs = [memory.predict(*asked(lab(), program), members) for members in (1, 64, 4096)]
     assert needs[0].evaluation < needs[1].evaluation
-    assert needs[2].evaluation < 1.05 * 2**29, "bounded, whatever M"
+    assert needs[2].evaluation < 1.15 * 2**29, "bounded, whatever M"
 
 
 def test_the_kernel_takes_its_own_scratch_and_words_that_are_bounded():
     program = dataclasses.replace(lab().program, learner="kernel", steps_per_epoch=500)
     few, many = (memory.predict(*asked(lab(), program), members).learning for members in (64, 4096))
     own = 3 * (32 // 8 + 128 // 8 + 2) * 256 * 4 * 4  # of one member: three networks in the order of its threads
-    assert few == 64 * (own + 2 * 500 * 4 * (3 * 64 + 64))
-    assert 4096 * own < many <= 4096 * own + 2 * 64 * 2**20
+    given = 4 + 2  # keys and epsilon of a step, two corrections of its update
+    assert few == 64 * (own + 500 * 4 * (3 * 64 + 64 + given))
+    assert 4096 * own < many <= 4096 * own + 1.1 * 64 * 2**20
 
 
 def test_kernels_evaluate_whole_ranges_with_a_few_bytes_for_each_bar():

@@ -97,11 +97,10 @@ def test_the_table_of_a_bar_is_that_of_single_observations(env, config):
     """The first layer once per bar: the same values to rounding and the same choices, for what can be held."""
     size = 5 * env.lookback
     agent = make_dqn(config, size + env.num_positions, env.num_positions)
-    params, held = agent.params(agent.init(keys.root_key(3))), env.reachable
+    params, held = jax.jit(lambda: agent.params(agent.init(keys.root_key(3))))(), env.reachable
     seen = jnp.asarray(np.random.default_rng(0).normal(0, 3, (200, size)), jnp.float32)
-    forms = [
-        jax.vmap(member_table(one, env, params))(seen) for one in (agent, dataclasses.replace(agent, q_table=None))
-    ]
+    agents = agent, dataclasses.replace(agent, q_table=None)
+    forms = [jax.jit(jax.vmap(member_table(one, env, params)))(seen) for one in agents]
     at_once, one_by_one = (np.asarray(form)[:, held, held] for form in forms)
     np.testing.assert_allclose(at_once, one_by_one, atol=1e-6 * np.abs(one_by_one).max())
     assert np.ptp(one_by_one, axis=1).max() > 1e-3, "the position held must matter"
