@@ -24,8 +24,9 @@ help: ## list the targets
 demo: $(VENV)/.installed ## train on a synthetic market and write a report
 	@$(BIN)/tidewalk demo
 
+# Byte code is kept even where the user has switched that off: every test process would compile all of it again.
 test: $(VENV)/.oracles ## run the fast tests (PYTEST_ARGS="-m slow" for the others)
-	@$(BIN)/python -m pytest -n logical --dist loadfile $(PYTEST_ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --dist loadfile $(PYTEST_ARGS)
 
 # The other engines need an older pandas, so an environment of their own, in which a part of the test runs.
 agreement: $(VENV)/.oracles $(ENGINES)/.installed ## compare the books with other engines, to the cent
