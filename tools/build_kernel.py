@@ -15,6 +15,9 @@ from pathlib import Path
 from tidewalk.train.kernel.plan import ALL_PLANS, AnyPlan
 
 KERNEL = Path(__file__).parents[1] / "src" / "tidewalk" / "train" / "kernel"
+ISA = ".version 8.3"
+"""Oldest version of PTX that has all that nvcc makes of the kernels: that of CUDA 12.3. A driver loads no later one
+than its own, and nvcc writes its own whatever it used."""
 
 
 def sources_of(name: str) -> set[Path]:
@@ -26,8 +29,8 @@ def sources_of(name: str) -> set[Path]:
 
 
 def sources_hash(plan: AnyPlan) -> str:
-    """SHA-256 of all sources of a kernel, names included; comments and white space do not count."""
-    digest = hashlib.sha256()
+    """SHA-256 of all sources of a kernel, names included, and of what they are compiled for; comments do not count."""
+    digest = hashlib.sha256(f"{plan.architecture} {sorted(plan.defines.items())}\0".encode())
     for path in sorted(sources_of(f"{plan.source}.cu")):
         code = "".join(re.sub(r"//[^\n]*", "", path.read_text()).split())
         digest.update(f"{path.name}\0{code}\0".encode())
@@ -43,6 +46,7 @@ def build(plan: AnyPlan, nvcc: str) -> str:
         subprocess.run([*command, str(KERNEL / f"{plan.source}.cu")], check=True)
         lines = out.read_text().splitlines()
     kept = [line.strip() for line in lines if line.strip() and not line.startswith("//")]
+    kept = [ISA if line.startswith(".version ") else line for line in kept]
     return "\n".join([f"// tidewalk sources {sources_hash(plan)}", *kept]) + "\n"
 
 

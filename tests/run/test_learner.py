@@ -37,3 +37,14 @@ def test_few_members_of_wide_networks_are_shared_out(monkeypatch, hidden, more):
 def test_a_cpu_has_no_choice():
     study, notes = with_learner(study_of((128, 128)))
     assert (study.program.learner, notes) == ("xla", ())
+
+
+def test_the_weakest_of_the_devices_decides(monkeypatch):
+    smaller = SimpleNamespace(**{**vars(H200), "device_kind": "NVIDIA RTX 4000", "compute_capability": "8.9"})
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [H200, smaller])
+    study = study_of((128, 128))
+    assert study.num_members % 2 == 0
+    settled, notes = with_learner(study)
+    assert settled.program.learner == "xla"
+    assert "NVIDIA RTX 4000 has" in notes[0]

@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 
 from tidewalk.core.errors import ConfigError
-from tidewalk.run.mesh import used_devices
+from tidewalk.run.mesh import devices, used_devices
 from tidewalk.run.study import Study
 from tidewalk.train.kernel.plan import map_plan_for, plan_for, shared_out, unfit, unsupported
 
@@ -52,4 +52,6 @@ def _against_kernel(study: Study) -> str | None:
     if reason is not None:
         return reason
     plans = plan_for(study.program, precision), map_plan_for(study.program, precision)
-    return unfit(jax.local_devices()[0], max(plans, key=lambda plan: plan.shared_bytes))
+    largest = max(plans, key=lambda plan: plan.shared_bytes)
+    used = devices()[: used_devices(study.num_members)]
+    return next(filter(None, (unfit(device, largest) for device in used)), None)

@@ -46,6 +46,9 @@ def test_the_shipped_kernel_is_that_of_the_sources(shape):
     assert plan.source_hash(text) == build_kernel.sources_hash(shape), "run `python tools/build_kernel.py`"
     assert f".visible .entry {shape.name}(" in text
     assert f".target {shape.architecture.replace('compute', 'sm')}\n" in text
+    assert f"\n{build_kernel.ISA}\n" in text
+    assert f".maxntid {shape.threads}" in text
+    assert (".reqnctapercluster 1, 4, 1" in text) == (shape in CLUSTER_PLANS)
     assert "call.uni" not in text  # nothing is left to a library
 
 
@@ -151,15 +154,18 @@ def test_maps_fit_where_the_learner_fits():
 
 
 def test_devices_that_cannot_run_it_are_told_why():
-    def device(platform, kind, capability):
-        client = SimpleNamespace(platform_version="PJRT C API")
+    def device(platform, kind, capability, version="PJRT C API"):
+        client = SimpleNamespace(platform_version=version)
         return SimpleNamespace(platform=platform, device_kind=kind, compute_capability=capability, client=client)
 
     large = Plan(128, 128, 3)
     assert plan.unfit(device("gpu", "NVIDIA H200", "9.0"), large) is None
     assert "NVIDIA" in plan.unfit(device("cpu", "cpu", "0"), large)
+    assert "NVIDIA" in plan.unfit(device("gpu", "AMD Instinct MI300X", "9.4", "rocm 60400"), large)
+    assert plan.unfit(device("gpu", "GRID H100-80C", "9.0", "cuda 13000"), large) is None
     assert "7.5" in plan.unfit(device("gpu", "NVIDIA T4", "7.5"), large)
     assert "on chip" in plan.unfit(device("gpu", "NVIDIA GeForce RTX 3050", "8.6"), large)
+    assert "--hidden of up to 64 would fit" in plan.unfit(device("gpu", "NVIDIA A100", "8.0"), Plan(48, 128, 3))
     assert plan.unfit(device("gpu", "NVIDIA GeForce RTX 3050", "8.6"), Plan(32, 64, 3)) is None
 
 

@@ -185,7 +185,7 @@ def unsupported(program: Program, precision: str, *, has_limits: bool) -> str | 
     observed, outputs = program.env.observation_size(program.num_features), program.env.num_positions + config.duelling
     reasons = {
         f"it computes in {' or '.join(PRODUCTS)}, not in {precision}": precision not in PRODUCTS,
-        "it keeps no accounts (--max-daily-loss and the like)": has_limits,
+        "it keeps no accounts (--daily-loss-usd, --trailing-drawdown-usd)": has_limits,
         f"it holds two hidden layers, not {len(config.hidden)}": len(config.hidden) != 2,
         f"it holds layers of up to {max(_WIDTHS)} units, not {max(config.hidden)}": max(config.hidden) > max(_WIDTHS),
         f"it holds observations of up to {max(_OBSERVED)} columns, not {observed}": observed > max(_OBSERVED),
@@ -196,14 +196,17 @@ def unsupported(program: Program, precision: str, *, has_limits: bool) -> str | 
 
 def unfit(device: Any, plan: Plan) -> str | None:
     """Why a device cannot run a kernel, in words; None where it can."""
-    if device.platform != "gpu" or "NVIDIA" not in device.device_kind.upper() + device.client.platform_version.upper():
+    said = f"{device.device_kind} {device.client.platform_version}".upper()
+    if device.platform != "gpu" or ("NVIDIA" not in said and "CUDA" not in said):
         return "it needs an NVIDIA GPU"
     capability = float(getattr(device, "compute_capability", "0"))
     if capability < _MIN_CAPABILITY:
         return f"it needs compute capability {_MIN_CAPABILITY} or more, and {device.device_kind} has {capability}"
     shared = _shared_memory(device)
     if shared < plan.shared_bytes:
-        return f"it needs {plan.shared_bytes} bytes of memory on chip, and {device.device_kind} has {shared}"
+        narrow = dataclasses.replace(plan, hidden=min(_WIDTHS))
+        remedy = f"; --hidden of up to {narrow.hidden} would fit" if narrow.shared_bytes <= shared else ""
+        return f"it needs {plan.shared_bytes} bytes of memory on chip, and {device.device_kind} has {shared}{remedy}"
     return None
 
 
