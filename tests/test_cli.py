@@ -139,6 +139,15 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("tidewalk 0.")
 
 
+@pytest.mark.parametrize("value", ["0", "-3", "banana", "", "²"])
+def test_a_number_of_devices_that_jax_would_fail_on_is_refused_by_name(value, monkeypatch, capsys):
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", value)
+    assert cli.main(["windows", "--help"]) == 2
+    assert f"JAX_NUM_CPU_DEVICES={value} in the environment: allowed is" in capsys.readouterr().err
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "2")
+    assert cli.main(["windows", "--help"]) == 0
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

@@ -99,8 +99,19 @@ def _dispatch(args: list[str]) -> int:
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS)
         raise ConfigError(f"unknown command {command!r}{hint}. Commands: {', '.join(COMMANDS)}.")
+    _refuse_environment()
     run: Callable[[list[str]], int] = importlib.import_module(f"tidewalk.commands.{command}").run
     return run(rest)
+
+
+def _refuse_environment() -> None:
+    """Refuse what jax would fail on while it is imported, where no command could say so."""
+    asked = os.environ.get("JAX_NUM_CPU_DEVICES")
+    if asked is not None and not (asked.isascii() and asked.isdigit() and int(asked)):
+        raise ConfigError(
+            f"JAX_NUM_CPU_DEVICES={asked} in the environment: allowed is a whole number from 1 on. Without the variable "
+            "all cores are used."
+        )
 
 
 def _usage() -> str:

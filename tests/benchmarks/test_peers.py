@@ -261,7 +261,7 @@ def compared(report: Report, theirs: dict, ours: dict) -> dict[str, dict]:
 
 def test_rows_hold_a_ratio_where_both_have_learned(report):
     assert compared(report, LEARNED, LEARNED)["sbx"]["ratio"] == 4.0
-    assert targets.over_peer("sbx", 1)({"peers": {"rows": report.rows}}) == 4.0
+    assert targets.over_peer("sbx", 1)({"peers": {"is_whole": True, "rows": report.rows}}) == 4.0
     assert "tidewalk is 4.00 times as fast" in peers_run.at_its_best(report.rows)[1]
 
 
@@ -272,7 +272,7 @@ def test_no_row_and_no_target_holds_a_ratio_where_either_has_not_learned(report,
     row = compared(report, *((LEARNED, dull) if is_ours else (dull, LEARNED)))["sbx"]
     assert "ratio" not in row
     assert "had not learned" in row["withheld"]
-    assert targets.over_peer("sbx", 1)({"peers": {"rows": report.rows}}) is None
+    assert targets.over_peer("sbx", 1)({"peers": {"is_whole": True, "rows": report.rows}}) is None
     assert "no ratio, for" in peers_run.at_its_best(report.rows)[1]
 
 

@@ -1,7 +1,10 @@
 """What is aimed at is read from the figures of a run, and what was not measured is not met."""
 
+import dataclasses
+
 import pytest
 import targets
+from peers.contest import Entry
 
 
 def by_what(figures: dict, device: str) -> dict[str, dict]:
@@ -36,13 +39,15 @@ FIGURES = {
         ]
     },
     "peers": {
+        "is_whole": True,
+        "failures": {},
         "rows": [
             peer("tidewalk", 8, 24_000.0),
             peer("sbx", 8, 6_000.0, ratio=4.0),
             peer("sbx", 8, 12_000.0, 2, ratio=2.0),
             peer("sb3", 8, 2_000.0, 2, withheld="it had not learned"),
             peer("sb3", 8, 1_000.0, ratio=24.0),
-        ]
+        ],
     },
 }
 
@@ -73,8 +78,25 @@ def test_a_peer_whose_fastest_form_has_not_learned_gives_no_ratio() -> None:
     assert targets.over_peer("sb3", 8)(FIGURES) is None
 
 
+def test_a_peer_of_which_a_form_was_not_measured_gives_no_ratio() -> None:
+    stopped = {"peers": FIGURES["peers"] | {"is_whole": False}}
+    assert targets.over_peer("sbx", 8)(stopped) is None
+    assert targets.over_peer("sbx", 8, processes=1)(stopped) is None
+    assert by_what(stopped, "cpu")["8 members, times SBX at its fastest"]["found"] == "no figure"
+    sbx, other = (Entry(name, "50/50", "cpu", 2, 1, 1) for name in ("sbx", "sb3"))
+    for named in (sbx.label, f"{sbx.label}, 1 member(s)"):  # as it fails while it is timed, and while it is built
+        failed = {"peers": FIGURES["peers"] | {"failures": {named: "MemoryError: none is left"}}}
+        assert targets.over_peer("sbx", 8)(failed) is None
+        assert targets.over_peer("sbx", 8, processes=1)(failed) == 4.0, "in one process it was measured"
+    one_process = dataclasses.replace(sbx, processes=1, is_in_turn=True).label
+    failed = {"peers": FIGURES["peers"] | {"failures": {one_process: "TimeoutError"}}}
+    assert targets.over_peer("sbx", 8, processes=1)(failed) is None
+    failed = {"peers": FIGURES["peers"] | {"failures": {other.label: "TimeoutError"}}}
+    assert targets.over_peer("sbx", 8)(failed) == 2.0, "another peer failed"
+
+
 def test_one_agent_beside_one_is_no_population() -> None:
-    alone = {"peers": {"rows": [peer("tidewalk", 1, 20_000.0), peer("sbx", 1, 1_000.0, ratio=20.0)]}}
+    alone = {"peers": {"is_whole": True, "rows": [peer("tidewalk", 1, 20_000.0), peer("sbx", 1, 1_000.0, ratio=20.0)]}}
     assert targets.over_peer("sbx")(alone) is None
     assert targets.over_peer("sbx", 1)(alone) == 20.0
 

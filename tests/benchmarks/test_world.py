@@ -96,9 +96,9 @@ def test_epochs_in_a_row_and_alone_are_those_of_the_engine() -> None:
 
 def test_a_setting_that_cannot_be_made_says_why() -> None:
     with pytest.raises(ValueError, match="hold no window of 36500"):
-        world.made(epoch.small(Setting(val_bars=1)).__class__(bars=30_000, train_bars=6_000, val_bars=1_500))
+        world.made(Setting(bars=30_000, train_bars=6_000, val_bars=1_500))
     with pytest.raises(ValueError, match="3 windows do not divide 4 members"):
-        world.made(epoch.small(Setting(members=4)).__class__(members=4, windows=3))
+        world.made(Setting(members=4, windows=3))
 
 
 @pytest.mark.parametrize("is_plain", [False, True])

@@ -10,11 +10,14 @@ from support import planted_market, small_config
 from tidewalk.core import trees
 from tidewalk.core.errors import ConfigError
 from tidewalk.run import ahead, memory, mesh
-from tidewalk.run.engine import start
+from tidewalk.run.engine import Stage, start, trade
 from tidewalk.run.groups import Trained, merge, predicted_bytes, start_groups, train_groups
 from tidewalk.run.learner import with_learner
 from tidewalk.run.outcome import settle
 from tidewalk.run.study import plan_study
+from tidewalk.trading.env import Tally
+from tidewalk.train import evaluate
+from tidewalk.train.population import Best
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +94,27 @@ def test_what_is_trained_in_a_group_is_traded_like_any_other(tmp_path, market):
         settled = settle(trained.stage, trained.kept)
         assert settled.best_epoch.shape == (study.num_windows, study.config.train.seeds)
         assert len(settled.books["seed 0"]) == study.num_windows
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_what_lies_on_several_devices_is_traded_without_the_kernel(tmp_path, market, devices, monkeypatch):
+    monkeypatch.setattr(mesh, "devices", lambda: jax.local_devices()[:devices])
+    started, seen = start_groups([config(tmp_path), config(tmp_path, lr=1e-4)], [market]), []
+    whole, real = np.zeros(2, np.int32), np.zeros(2, np.float32)
+    best = Best({}, real, whole, real, Tally(whole, whole))
+
+    def noting(program, *_, seeds=None):
+        seen.append(program.learner)
+        return np.int32(0)
+
+    for name in ("trade_members", "trade_ensembles"):
+        monkeypatch.setattr(evaluate, name, noting)
+    for _, study, rows in started.groups[0].rows():
+        study = dataclasses.replace(study, program=dataclasses.replace(study.program, learner="kernel"))
+        members = jax.tree.map(lambda leaf, rows=rows: leaf[rows], started.residents[0].members)
+        resident = dataclasses.replace(started.residents[0], members=members)
+        trade(Stage(study, resident, started.transfers), best)
+    assert seen == ["kernel" if devices == 1 else "xla"] * 4
 
 
 def test_static_settings_part_groups_and_leaves_do_not(tmp_path, market):

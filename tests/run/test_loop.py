@@ -5,12 +5,13 @@ import shutil
 import signal
 from pathlib import Path
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
 
 from support import planted_market, small_config
-from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError
+from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError, TrainError
 from tidewalk.market.device import save_market
 from tidewalk.run import ahead, loop
 from tidewalk.run.engine import Engine
@@ -319,6 +320,47 @@ def test_epochs_begun_early_change_no_byte_and_a_stop_follows_the_one_that_was_b
         checkpoint.load_checkpoint(folder / "checkpoints" / "epoch-00007.safetensors")[0] for folder in (plain, whole)
     ]
     assert all(np.array_equal(last[0][name], last[1][name]) for name in last[0])
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_stop_near_the_end_comes_before_the_test_months(number, market_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(ahead, "device_runs_ahead", lambda: True)
+    ended, finish = [], Engine.finish
+
+    def stopping(*args):
+        ended.append(finish(*args))
+        if len(ended) == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return ended[-1]
+
+    monkeypatch.setattr(Engine, "finish", stopping)
+    with pytest.raises(Interrupted, match="Stopped after epoch 3 of 3"):
+        loop.train(small_config(market_file, tmp_path / "run", epochs=3))
+    monkeypatch.undo()
+    run = layout.open_run(tmp_path / "run")
+    assert layout.read_manifest(run)["status"] == "interrupted"
+    loop.resume(tmp_path / "run", quiet=True)
+    assert layout.read_manifest(run)["status"] == "complete"
+
+
+# A program that finds no memory has freed the state it was given.
+def test_an_epoch_that_finds_no_memory_leaves_the_one_before_it_told(market_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(ahead, "device_runs_ahead", lambda: True)
+    begun, begin = [], Engine.begin
+
+    def failing(engine, state):
+        begun.append(state)
+        if len(begun) == 3:
+            jax.tree.map(lambda leaf: leaf.delete(), state)
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 byte.")
+        return begin(engine, state)
+
+    monkeypatch.setattr(Engine, "begin", failing)
+    config = small_config(market_file, tmp_path / "run", epochs=4)
+    with pytest.raises(TrainError, match=r"Out of memory \(RESOURCE_EXHAUSTED"):
+        loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, checkpoint_every=4)))
+    assert [line["epoch"] for line in results.read_metrics(layout.open_run(tmp_path / "run")).records] == [1, 2]
+    assert len(begun) == 3, "it is not tried again"
 
 
 def test_a_trace_holds_whole_epochs():

@@ -1,6 +1,7 @@
 """Studies that do not fit are refused before anything is compiled or written, and the words say what would."""
 
 import dataclasses
+import itertools
 import json
 
 import jax
@@ -10,7 +11,7 @@ from support import planted_market, small_config
 from tidewalk.cli import main
 from tidewalk.core.errors import ConfigError, TrainError
 from tidewalk.market.device import save_market
-from tidewalk.run import loop, memory, mesh
+from tidewalk.run import loop, memory, mesh, shares
 from tidewalk.run.study import plan_study
 from tidewalk.store import layout
 
@@ -35,6 +36,27 @@ def test_the_remedy_that_is_named_is_enough_and_one_seed_more_is_not(tmp_path, m
     memory.refuse_too_large(study(tmp_path, market, seeds=seeds))
     with pytest.raises(ConfigError):
         memory.refuse_too_large(study(tmp_path, market, seeds=seeds + 1))
+
+
+def test_a_number_that_is_named_fits_where_fewer_members_may_take_more(tmp_path, market, monkeypatch):
+    """Few members in shares whose scratch outweighs the rest: 14 are shares of seven, 15 are shares of four."""
+    monkeypatch.setattr(shares, "usable_cores", lambda: 1)
+    config = small_config(tmp_path, seeds=4000, replay_capacity=2**15)
+    config = dataclasses.replace(config, dqn=dataclasses.replace(config.dqn, batch_size=4096))
+    large = plan_study(config, [market], compose="scan")
+    peaks = [memory.of_members(large, large.program, members).peak for members in range(36)]
+    assert any(after < before for before, after in itertools.pairwise(peaks)), "what this is about"
+    for limit in (peaks[4], peaks[10], peaks[18]):
+        monkeypatch.setattr(mesh, "limit_bytes", lambda limit=limit: limit)
+        fitting = [seeds for seeds, peak in enumerate(peaks[:: large.num_windows]) if seeds and peak <= limit]
+        with pytest.raises(ConfigError) as refused:
+            memory.refuse_too_large(large)
+        told = str(refused.value)
+        if fitting:
+            assert f". --seeds {max(fitting)} would fit." in told
+        else:
+            most = max(members for members, peak in enumerate(peaks) if peak <= limit)
+            assert f". At most {most} member(s) fit, " in told
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,16 @@
 """Members of a CPU in shares: every member once, in its place, whatever the cores; and the cores work side by side."""
 
+import collections
 import dataclasses
 import functools
+import math
 import os
 import subprocess
 import sys
 import threading
+import time
+import tracemalloc
+import types
 from pathlib import Path
 
 import jax
@@ -19,12 +24,14 @@ from support import planted_market, small_config
 from tidewalk.core import trees
 from tidewalk.core.keys import root_key
 from tidewalk.market.device import save_market
-from tidewalk.run import engine, shares
+from tidewalk.run import engine, loop, memory, shares
+from tidewalk.run.mesh import Transfers
 from tidewalk.run.packed import pack
 from tidewalk.run.shares import Deal, deal
 from tidewalk.run.study import plan_study
+from tidewalk.store import checkpoint
 from tidewalk.trading.costs import CostTicks
-from tidewalk.train.population import Members
+from tidewalk.train.population import Members, initial_state, make_members
 
 MEMBERS = st.integers(1, 400)
 
@@ -38,8 +45,76 @@ def test_every_member_is_dealt_once_and_comes_back_to_its_place(members):
     assert sorted(set(rows.ravel().tolist())) == list(range(members))
     assert rows.size - members < max(2, dealt.size), "no more is computed twice than the others leave over"
     whole = {"params": np.arange(members) * 10, "by_bar": np.arange(3 * members).reshape(members, 3)}
-    again = dealt.join(dealt.split(whole))
+    dealt_out = dealt.split(whole)
+    if dealt.count > 1:
+        for rows, share in zip(dealt.rows(), dealt_out, strict=True):
+            assert all(np.array_equal(share[name], whole[name][rows]) for name in whole)
+    again = dealt.join(dealt_out)
     assert all(np.array_equal(again[name], whole[name]) for name in whole)
+
+
+def a_state(seeds):
+    """A state on the host, every word of every leaf another; its replay outweighs what Python itself takes."""
+    study = made(seeds=seeds)
+    program = dataclasses.replace(study.program, capacity=2**15)
+    members = jax.eval_shape(functools.partial(make_members, study.num_windows, seeds, 0), *memory._asked(study)[2])
+    shapes = jax.eval_shape(functools.partial(initial_state, program), study.windows, members)
+    filled = jax.tree.map(lambda leaf: np.arange(math.prod(leaf.shape)).reshape(leaf.shape).astype(leaf.dtype), shapes)
+    return filled, memory.of_members(study, program, study.num_members), study.num_members
+
+
+@pytest.mark.parametrize("seeds", [3, 4, 5])
+def test_a_checkpoint_takes_one_copy_of_the_state_as_the_formula_says(seeds):
+    whole, need, members = a_state(seeds)
+    dealt = deal(members)
+    assert dealt.count > 1
+    parts = dealt.split(whole)
+    for rows, part in zip(dealt.rows(), parts, strict=True):
+        np.testing.assert_array_equal(part.replay, whole.replay[:, rows])
+        assert np.shares_memory(part.replay, whole.replay) == (rows[-1] == rows[-2] + dealt.count)
+    host, read = jax.tree.map(np.array, parts), jax.tree.map(np.array, whole)
+    tracemalloc.start()
+    dealt.split(read, trees.nbytes)
+    split_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert split_bytes < 1.05 * need.checkpoint * dealt.size / members, "one share at a time"
+    tracemalloc.start()
+    again = dealt.join(host)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert need.checkpoint == trees.nbytes(again) == trees.nbytes(whole)
+    assert 0.99 < peak / need.checkpoint < 1.01
+    for name, leaf in trees.to_named(whole).items():
+        np.testing.assert_array_equal(trees.to_named(again)[name], leaf, err_msg=name)
+    assert trees.schema(dealt.joined_shape(host)) == trees.schema(whole)
+    assert trees.schema(Deal(members, members).joined_shape(whole)) == trees.schema(whole)
+
+
+def test_going_on_frees_the_first_state_before_the_file_is_read(tmp_path, monkeypatch):
+    whole, _, members = a_state(4)
+    dealt = deal(members)
+    ready = object.__new__(engine.Engine)
+    vars(ready).update(deal=dealt, transfers=Transfers())
+    path = checkpoint.save_checkpoint(tmp_path, "epoch-00003", trees.to_named(whole), {"epoch": 3})
+    first = jax.device_put(dealt.split(jax.tree.map(np.zeros_like, whole)))
+    load = checkpoint.load_checkpoint
+
+    def loaded(*args):
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(first))
+        return load(*args)
+
+    monkeypatch.setattr(checkpoint, "load_checkpoint", loaded)
+    state, epoch = loop._from_checkpoint(ready, first, path)
+    assert epoch == 3
+    assert all(leaf.sharding == jax.tree.leaves(first)[0].sharding for leaf in jax.tree.leaves(state))
+    again = trees.to_named(dealt.join(jax.device_get(state)))
+    for name, leaf in trees.to_named(whole).items():
+        np.testing.assert_array_equal(again[name], leaf, err_msg=name)
+
+
+def test_no_members_are_no_shares():
+    assert deal(0).count == 0
+    assert deal(0).rows() == []
 
 
 def test_metrics_and_members_of_shares_are_those_of_each_member():
@@ -105,6 +180,74 @@ def test_as_many_shares_as_cores_are_computed_at_a_time():
     assert Deal(8, 8, cores=16).said() == ""
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_cpu_computes_as_many_shares_side_by_side_as_cores_and_no_more(monkeypatch, cores):
+    """By a program of jax that says when it begins and ends: how its CPU client takes what threads give it."""
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def said(by):
+        with lock:
+            running[0] += int(by)
+            most[0] = max(most[0], running[0])
+        return np.float32(0)
+
+    def tell(by):
+        return jax.pure_callback(said, jax.ShapeDtypeStruct((), jnp.float32), by)
+
+    def program(market, windows, members, state):
+        state = jax.lax.fori_loop(0, 40, lambda _, x: jnp.tanh(x @ x), state + tell(jnp.float32(1)))
+        return state + tell(0 * state[0, 0] - 1)
+
+    monkeypatch.setattr(shares, "_guarded", lambda program, *args: program(*args))  # a callback moves what it says
+    state = jnp.full((200, 200), 1e-3)
+    compiled = jax.jit(program, donate_argnums=3).lower(None, None, jnp.float32(0), state).compile()
+    states, members = (tuple(map(make, range(8))) for make in (lambda share: state + share, jnp.float32))
+    jax.block_until_ready(Deal(16, 2, cores=cores).run(compiled, (None, None, members), states))
+    assert (running[0], most[0]) == (0, cores)
+
+
+def test_where_a_share_fails_none_is_computed_any_more_once_that_is_said():
+    ended = []
+
+    def program(market, windows, members, state):
+        if members == 0:
+            raise ValueError("odd")
+        time.sleep(0.05)
+        ended.append(members)
+        return state
+
+    with pytest.raises(ValueError, match="odd"):
+        Deal(8, 2, cores=2).run(program, (None, None, (0, 1, 2, 3)), (0, 0, 0, 0))
+    assert sorted(ended) == [1, 2, 3]
+
+
+def test_shares_that_were_not_begun_never_are_where_the_wait_is_broken_off(monkeypatch):
+    gate, begun = threading.Event(), []
+
+    def program(market, windows, members, state):
+        begun.append(members)
+        gate.wait(timeout=20)
+
+    def broken_off(_):
+        while not begun:
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shares.concurrent.futures, "wait", broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        Deal(8, 2, cores=1).run(program, (None, None, (0, 1, 2, 3)), (0, 0, 0, 0))
+    gate.set()
+    shares._thread(0).submit(int).result()
+    assert begun == [0]
+
+
+def test_results_of_shares_are_told_apart_where_a_program_gives_a_plain_tuple_only():
+    named = collections.namedtuple("named", "a b")
+    fixed = (None, None, (1, 2))
+    assert Deal(4, 2).run(lambda *args: (args[2], 0), fixed) == ((1, 2), (0, 0))
+    assert Deal(4, 2).run(lambda *args: named(args[2], 0), fixed) == (named(1, 0), named(2, 0))
+
+
 def test_cores_are_those_of_the_process_its_group_or_its_user(tmp_path, monkeypatch):
     files = [tmp_path / name for name in ("cpu.max", "quota", "period")]
     monkeypatch.setattr(shares, "_QUOTA", tuple(map(str, files)))
@@ -121,7 +264,7 @@ def test_cores_are_those_of_the_process_its_group_or_its_user(tmp_path, monkeypa
     for text, cores in (("-1\n", 6), ("300000\n", 3)):
         files[1].write_text(text)
         assert count() == cores, text
-    monkeypatch.setattr(type(jax.config), "values", {"jax_num_cpu_devices": 1})
+    monkeypatch.setattr(jax, "config", types.SimpleNamespace(jax_num_cpu_devices=1))
     assert count() == 1
 
 

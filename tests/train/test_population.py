@@ -13,8 +13,8 @@ from tidewalk.core import trees
 from tidewalk.core.errors import ConfigError
 from tidewalk.trading.costs import CostTicks
 from tidewalk.train import epoch as phases
-from tidewalk.train.population import make_members, refuse_crowds
-from worlds import fresh, make_world
+from tidewalk.train.population import initial_state, make_members, member_axis, refuse_crowds
+from worlds import fresh, made_limits, make_world
 
 TINY = {"lanes": 8, "capacity": 32, "steps_per_epoch": 3, "val_bars": 100, "test_bars": 100}
 
@@ -68,3 +68,17 @@ def test_a_population_has_a_most():
         ConfigError, match=r"4 window\(s\) x --seeds 4194305 are 16777220 members; .* Use --seeds 4194304"
     ):
         refuse_crowds(4, 2**22 + 1)
+
+
+@pytest.mark.parametrize("limits", [None, made_limits()])
+def test_the_axis_of_the_members_is_known_of_every_leaf_of_a_state(limits):
+    worlds = [make_world(windows=1, seeds=seeds, limits=limits, data=small(), **TINY) for seeds in (1, 5)]
+    shapes = [jax.eval_shape(lambda w=w: initial_state(w.program, w.windows, w.members)) for w in worlds]
+
+    def check(path, one, five):
+        pairs = enumerate(zip(one.shape, five.shape, strict=True))
+        assert [axis for axis, sizes in pairs if sizes == (1, 5)] == [
+            axis for axis in [member_axis(path)] if axis is not None
+        ], path
+
+    jax.tree_util.tree_map_with_path(check, *shapes)

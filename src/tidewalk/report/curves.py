@@ -25,7 +25,7 @@ PHASES = {"init": ORANGE, "collect": SKY, "learn": BLUE, "evaluate": GREEN}
 REST, REST_COLOR = "not split", "#B8C2CC"
 """Time of an epoch that no phase accounts for."""
 FUSED = "collect + learn + evaluate, fused"
-"""The same where the epoch ran as one program, as all do but those of older run folders."""
+"""The same where the epoch ran as one program."""
 
 
 def column(records: Sequence[Mapping[str, Any]], *path: str) -> np.ndarray:
@@ -145,7 +145,7 @@ def _spans_decades(*series: np.ndarray) -> bool:
 def phase_table(epochs: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Milliseconds per epoch by phase, `[E]` each, phases without any time left out.
 
-    `REST` is what remains of `total`: the whole fused program, or in older run folders the time between the phases.
+    `REST` is what remains of `total`: the whole fused program, or the time between phases that ran one by one.
     """
     phases = {name: np.nan_to_num(column(epochs, "phases_ms", name)) for name in PHASES}
     total = np.nan_to_num(column(epochs, "phases_ms", "total"))

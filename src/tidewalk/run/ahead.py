@@ -21,8 +21,8 @@ class Runner:
     engine: Engine
     state: State
     """After the last epoch that was begun."""
-    begun: Begun | None = None
-    """An epoch that was begun early."""
+    begun: Begun | Exception | None = None
+    """An epoch that was begun early, or why it could not be: raised when its turn comes, the one before it told."""
     ended: Ended | None = None
     """The last epoch whose metrics were read."""
 
@@ -33,13 +33,21 @@ class Runner:
             may_go_on: nothing needs the state between this epoch and the next, which may thus begin.
         """
         begun = self.begun or self._begin()
-        self.begun = self._begin() if may_go_on and self._is_worth_it() else None
+        if isinstance(begun, Exception):
+            raise begun
+        self.begun = self._begin_early() if may_go_on and self._is_worth_it() else None
         self.ended = self.engine.finish(begun, self.ended)
         return self.ended
 
     def _begin(self) -> Begun:
         self.state, begun = self.engine.begin(self.state)
         return begun
+
+    def _begin_early(self) -> Begun | Exception:
+        try:
+            return self._begin()
+        except Exception as error:  # no memory, say; the state may be lost, so it is not tried again
+            return error
 
     def _is_worth_it(self) -> bool:
         return self.ended is not None and self.ended.times.total <= MOST_MS and device_runs_ahead()

@@ -218,8 +218,9 @@ def upload_study(study: Study, transfers: Transfers, mesh: Mesh | None) -> Resid
 
 def restore(engine: Engine, state: State, arrays: dict[str, Any]) -> State:
     """The train state of a checkpoint, which holds the whole of it, dealt out and placed as `state` is."""
-    host = engine.deal.split(trees.from_named(engine.deal.joined_shape(state), arrays))
-    return mesh_ops.put(host, engine.transfers, jax.tree.map(lambda leaf: leaf.sharding, state))
+    whole = trees.from_named(engine.deal.joined_shape(state), arrays)
+    placement = jax.tree.map(lambda leaf: leaf.sharding, state if isinstance(state, TrainState) else state[0])
+    return engine.deal.split(whole, lambda share: mesh_ops.put(share, engine.transfers, placement))
 
 
 def trade(engine: Stage, best: Best) -> tuple[Any, Any]:
@@ -228,7 +229,7 @@ def trade(engine: Stage, best: Best) -> tuple[Any, Any]:
 
     study, fixed = engine.study, engine.resident.fixed
     program = study.program
-    if isinstance(engine, Engine) and engine.mesh is not None:
+    if len(engine.resident.members.window.sharding.device_set) > 1:
         # here the compiler itself spreads the members over the devices, which it cannot do with a kernel
         program = dataclasses.replace(program, learner="xla")
     with jax.default_matmul_precision(PRECISIONS[study.config.output.precision]):

@@ -27,6 +27,7 @@ class Epoch:
     moved: Transfers
     """All transfers and waits of the epoch, those for its checkpoint included."""
     checkpoint_bytes: int
+    """Of the state that came down for a checkpoint; 0 where none was made."""
     is_traced: bool
 
 

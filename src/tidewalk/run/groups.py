@@ -83,6 +83,8 @@ class Started:
     residents: tuple[Resident, ...]
     order: Order
     transfers: Transfers
+    notes: tuple[str, ...]
+    """What a log should say: what runs the steps, each said once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +118,8 @@ def start_groups(configs: Sequence[RunConfig], markets: Sequence[MarketData], *,
             the device has.
         DataError: as `plan_study`.
     """
-    studies = [with_learner(plan_study(config, markets, compose=mesh.compose_form()))[0] for config in configs]
+    settled = [with_learner(plan_study(config, markets, compose=mesh.compose_form())) for config in configs]
+    studies, notes = [study for study, _ in settled], dict.fromkeys(note for _, said in settled for note in said)
     _refuse_unlike(studies)
     groups = merge(studies)
     _refuse_too_large(groups, order)
@@ -124,7 +127,7 @@ def start_groups(configs: Sequence[RunConfig], markets: Sequence[MarketData], *,
     host = studies[0].resident_market(), [(group.studies[0].windows, _unlike(group)) for group in groups]
     market, parts = mesh.upload(host, transfers, NamedSharding(devices, WHOLE) if devices else None)
     residents = [_resident(group, devices, market, *part) for group, part in zip(groups, parts, strict=True)]
-    return Started(groups, tuple(residents), order, transfers)
+    return Started(groups, tuple(residents), order, transfers, tuple(notes))
 
 
 def train_groups(started: Started, on_epoch: OnEpoch | None = None) -> list[Trained]:
@@ -290,7 +293,7 @@ def _refuse_too_large(groups: Sequence[Group], order: Order) -> None:
     limit, need = mesh.limit_bytes(), predicted_bytes(groups, order, devices)
     if limit is None or need <= limit:
         return
-    largest = max(groups, key=lambda group: _need(group, devices).peak)
+    largest = max(groups, key=lambda group: _need(group, devices).epoch)
     advice, in_turn = "fewer --seeds or configurations, or a smaller --replay-capacity", None
     if order == "interleaved":
         in_turn = predicted_bytes(groups, "in-turn", devices)
@@ -299,6 +302,6 @@ def _refuse_too_large(groups: Sequence[Group], order: Order) -> None:
     raise ConfigError(
         f"{len(groups)} group(s) of {sum(len(group.studies) for group in groups)} configuration(s), {order}, need "
         f"about {memory.in_words(need)} of memory, of {memory.in_words(limit)} there; the largest has "
-        f"{largest.num_members} members and needs {memory.in_words(_need(largest, devices).peak)}. "
+        f"{largest.num_members} members and needs {memory.in_words(_need(largest, devices).epoch)}. "
         f"What helps: {advice}."
     )

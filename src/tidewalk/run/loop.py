@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from tidewalk.core import trees
 from tidewalk.core.errors import Interrupted, StoreError, TrainError
 from tidewalk.run import compile_cache, memory, mesh, profile, records
@@ -20,6 +22,7 @@ from tidewalk.run.epoch_lines import Epoch, epoch_record
 from tidewalk.run.identity import identity, refuse_other_data, refuse_other_settings, stored_config
 from tidewalk.run.learner import with_learner
 from tidewalk.run.markets import plan
+from tidewalk.run.mesh import Transfers
 from tidewalk.run.profile import Tracer
 from tidewalk.run.saving import Saver
 from tidewalk.run.settings import RunConfig, result_settings, to_toml, with_absolute_paths
@@ -210,35 +213,45 @@ def _run(job: _Job, stop: Stop) -> None:
 def _epochs(job: _Job, engine: Engine, state: State, epochs: range, stop: Stop, out: Reporter) -> State:
     """Train for a range of epochs, each told, and some of them kept as checkpoints."""
     run, output, last = job.run, job.study.config.output, job.study.config.train.epochs
-    saver = Saver(
-        run.checkpoints, {**job.identity, "settings": result_settings(job.study.config)}, output.checkpoint_every
-    )
+    meta = {**job.identity, "settings": result_settings(job.study.config)}
+    read = [] if job.last is None else [job.last]  # whole, so it need not be read again to be counted
+    saver = Saver(run.checkpoints, meta, output.checkpoint_every, written=read)
     tracer = Tracer(
         run.profile, out.say, profile.steady(epochs, job.study.program.steps_per_epoch) if output.profile else range(0)
     )
-    runner, before = Runner(engine, state), dataclasses.replace(engine.transfers)
+    runner, starting = Runner(engine, state), dataclasses.replace(engine.transfers)
+
+    def is_kept(epoch: int) -> bool:
+        """Whether the state after an epoch is wanted on disk, by what is known now."""
+        return epoch == last or saver.is_due(epoch) or stop.is_asked
+
     for epoch in epochs:
         stop.can_wait = True
-        is_needed = epoch == last or saver.is_due(epoch) or stop.is_asked or tracer.is_near(epoch)
+        is_needed = is_kept(epoch) or tracer.is_near(epoch)
         with tracer.watching(epoch):
             ended = runner.run(may_go_on=not is_needed)
-        is_asked, began_s, host = stop.is_asked, time.monotonic(), None
-        # what came before the first epoch is counted with it
-        moved = ended.moved.plus(before) if epoch == 1 else ended.moved
-        if runner.begun is None and (epoch == last or saver.is_due(epoch) or is_asked):
-            before = dataclasses.replace(engine.transfers)
-            host = mesh.fetch(runner.state, engine.transfers)
-            moved = moved.plus(engine.transfers.since(before))
+        began_s, host, moved = time.monotonic(), None, ended.moved
+        if epoch == 1:  # what came before it is counted with it
+            moved = moved.plus(starting)
+        if runner.begun is None and is_kept(epoch):
+            host, fetched = _host_state(engine, runner.state)
+            moved = moved.plus(fetched)
         made = Epoch(ended.metrics, ended.times, epoch, moved, trees.nbytes(host), is_traced=epoch in tracer.epochs)
         _tell(run, engine, made, out)
         if host is not None:
             saver.save(engine.deal.join(host), epoch, began_s)
             host = None  # on a CPU these are the arrays of the state: while they are held, an epoch has to copy them
-        if is_asked and runner.begun is None and epoch < last:
-            raise Interrupted(f"Stopped after epoch {epoch} of {last}.")
+            if stop.is_asked:
+                raise Interrupted(f"Stopped after epoch {epoch} of {last}.")
         if epoch == tracer.epochs.stop - 1:
             profile.measure(engine, runner.state, run.profile, epoch, out.say)
     return runner.state
+
+
+def _host_state(engine: Engine, state: State) -> tuple[State, Transfers]:
+    """A state on the host, and what was counted on its way."""
+    before = dataclasses.replace(engine.transfers)
+    return mesh.fetch(state, engine.transfers), engine.transfers.since(before)
 
 
 def _tell(run: RunFolder, engine: Engine, made: Epoch, out: Reporter) -> None:
@@ -263,5 +276,6 @@ def _tell(run: RunFolder, engine: Engine, made: Epoch, out: Reporter) -> None:
 
 
 def _from_checkpoint(engine: Engine, state: State, path: Path) -> tuple[State, int]:
+    jax.tree.map(lambda leaf: leaf.delete(), state)  # only its shapes are needed; the file takes its memory
     arrays, meta = checkpoint.load_checkpoint(path, trees.schema(engine.deal.joined_shape(state)))
     return restore(engine, state, arrays), int(meta["epoch"])

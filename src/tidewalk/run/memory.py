@@ -26,6 +26,7 @@ _NAMES = {
     "replay": "replay",
     "learning": "scratch of learning",
     "evaluation": "scratch of validation",
+    "checkpoint": "checkpoint on the host",
 }
 _REMEDIES = {
     "market": "shorter data, longer bars or fewer features",
@@ -96,7 +97,7 @@ def _too_large(study: Study, limit: int | None) -> str:
     largest = [(part, size) for part, size in _largest(need) if 10 * size >= need.peak]
     each = f" on each of {devices} devices" if devices > 1 else ""
     there = f", of {in_words(limit)} there" if limit else ""
-    fit, remedies = "", [_REMEDIES[part] for part, _ in largest]
+    fit, remedies = "", [_REMEDIES[part] for part, _ in largest if part in _REMEDIES]
     if limit is not None and need.peak > limit:
         fit = _what_fits(study, limit)
     if _NONE_FITS not in fit:
@@ -115,15 +116,28 @@ def _what_fits(study: Study, limit: int) -> str:
         return _NONE_FITS
     windows = study.num_windows
     most = each * len(mesh.devices()) // windows
-    # some numbers of members cannot be shared out over all devices
-    seeds = next((n for n in range(most, 0, -1) if windows * n <= each * mesh.used_devices(windows * n)), 0)
-    return f" --seeds {seeds} would fit." if seeds else f" At most {each} member(s) fit, fewer than there are windows."
+    seeds = next((n for n in range(most, 0, -1) if _fits(study, windows * n, each, limit)), 0)
+    if seeds:
+        return f" --seeds {seeds} would fit."
+    short = "fewer than there are windows" if each < windows else f"but no multiple of the {windows} windows"
+    return f" At most {each} member(s) fit, {short}."
+
+
+def _fits(study: Study, members: int, each: int, limit: int) -> bool:
+    """Whether a number of members fits; of a few, the most that do on a device, `each`, does not tell.
+
+    Some numbers cannot be shared out over all devices, and some fewer take more, in larger shares.
+    """
+    devices = mesh.used_devices(members)
+    return members <= each * devices and of_members(study, study.program, members // devices).peak <= limit
 
 
 def _largest(need: Memory) -> list[tuple[str, int]]:
-    """Parts by size; of the scratch the larger of the two, which use the same memory one after the other."""
+    """Parts by size; the largest of those that use the same memory one after the other: scratch, and a checkpoint."""
     sizes = dataclasses.asdict(need)
     sizes["learning" if need.learning < need.evaluation else "evaluation"] = 0
+    unused = ("checkpoint",) if need.checkpoint <= need.scratch else ("learning", "evaluation")
+    sizes.update(dict.fromkeys(unused, 0))
     return sorted(((part, sizes[part]) for part in _NAMES), key=lambda item: -item[1])
 
 

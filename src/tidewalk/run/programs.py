@@ -20,7 +20,7 @@ from tidewalk.run.mesh import MEMBER_AXIS
 from tidewalk.run.packed import Packed, pack
 from tidewalk.run.timing import Clock
 from tidewalk.train import epoch as phases
-from tidewalk.train.population import Members, Program, TrainState, initial_state
+from tidewalk.train.population import Members, Program, TrainState, initial_state, member_axis
 
 WHOLE, BY_MEMBER = PartitionSpec(), PartitionSpec(MEMBER_AXIS)
 STATE_ARGUMENT = 3
@@ -120,9 +120,9 @@ def separate(program: Program, mesh: Mesh | None, state: TrainState) -> dict[str
 
 
 def _state_spec(state: PyTree) -> PyTree:
-    """Partition of a train state: every leaf by member, the replay by its second axis, the clock whole."""
-    special = {"replay": _BY_COLUMN, "clock": WHOLE}
-    return jax.tree_util.tree_map_with_path(lambda path, _: special.get(path[0].name, BY_MEMBER), state)
+    """Partition of a train state: every leaf along its axis of members."""
+    specs = {0: BY_MEMBER, 1: _BY_COLUMN, None: WHOLE}
+    return jax.tree_util.tree_map_with_path(lambda path, _: specs[member_axis(path)], state)
 
 
 def _by_member(

@@ -27,6 +27,7 @@ class Saver:
     ended_s: float = dataclasses.field(default_factory=lambda: time.monotonic())
     """When it was there."""
     written: list[Path] = dataclasses.field(default_factory=list)
+    """Checkpoints that are whole, since this process wrote them, or read them to go on from there."""
 
     def is_due(self, epoch: int) -> bool:
         """Whether a checkpoint is to follow this epoch, beside the last one of all."""

@@ -15,20 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tidewalk.core import trees
 from tidewalk.core.arrays import PyTree
 from tidewalk.run.packed import Packed, unpack
-from tidewalk.train.population import Members, Program
+from tidewalk.train.population import Members, Program, member_axis
 
 SIZES = range(2, 8)
 """Members of a share. An update of all of them takes as long as a third of a member more; beyond, caches overflow."""
 MANY = 200
 """Members from which on shares are of the largest size: cores that wait for the last one matter no more."""
-_MEMBER_AXES = {"replay": 1, "clock": None}
-"""Axis of the members in a leaf of a train state, where it is not the first."""
 _QUOTA = ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 
 
@@ -66,12 +63,6 @@ class Deal:
         dealt = np.minimum(np.arange(self.size * self.count, dtype=np.int32), self.members - 1)
         return list(dealt.reshape(self.size, self.count).T)
 
-    @property
-    def _places(self) -> np.ndarray:
-        """Where each member is among all shares end to end."""
-        member = np.arange(self.members, dtype=np.int32)
-        return member % self.count * self.size + member // self.count
-
     def program(self, program: Program) -> Program:
         """The program of one share, which knows the validation ranges of all of them."""
         if self.count == 1 or not program.val_lengths:
@@ -79,11 +70,26 @@ class Deal:
         lengths = tuple(program.val_lengths[row] for share in self.rows() for row in share)
         return dataclasses.replace(program, val_lengths=lengths)
 
-    def split(self, whole: PyTree) -> PyTree:
-        """What each share has of a train state on the host."""
+    def split(self, whole: PyTree, place: Callable[[PyTree], PyTree] = lambda share: share) -> PyTree:
+        """What each share has of a train state on the host.
+
+        Args:
+            whole: the state.
+            place: what is done with a share before the next one is taken. It gets views of the state, or a copy where
+                a member is there twice: so no more is held at a time than one share beside what it makes of them.
+        """
         if self.count == 1:
-            return whole
-        return tuple(_taken(whole, rows) for rows in self.rows())
+            return place(whole)
+        parts = (functools.partial(self._part, share) for share in range(self.count))
+        return tuple(place(jax.tree_util.tree_map_with_path(part, whole)) for part in parts)
+
+    def _part(self, share: int, path: tuple[Any, ...], leaf: np.ndarray) -> np.ndarray:
+        axis = member_axis(path)
+        if axis is None:
+            return leaf
+        part = leaf[_along(axis, slice(share, None, self.count))]
+        missing = self.size - part.shape[axis]
+        return np.concatenate([part, *[leaf[_along(axis, slice(-1, None))]] * missing], axis) if missing else part
 
     def split_members(self, whole: Members) -> Members | tuple[Members, ...]:
         """What each share has of the members, on their device."""
@@ -93,22 +99,30 @@ class Deal:
         every = jax.jit(functools.partial(jax.tree.map, lambda leaf: leaf[rows]))(whole)
         return tuple(trees.member(every, share) for share in range(self.count))
 
-    def join(self, shares: PyTree, concatenate: Callable[..., Any] = np.concatenate) -> PyTree:
-        """The whole of what was split, from host arrays; inverse of `split`."""
-        if self.count == 1:
-            return shares
+    def join(self, shares: PyTree) -> PyTree:
+        """The whole of what was split, from host arrays; inverse of `split`. It makes one copy, and nothing beside."""
+        return shares if self.count == 1 else jax.tree_util.tree_map_with_path(self._joined, *shares)
 
-        def joined(path: tuple[Any, ...], *leaves: Any) -> Any:
-            axis = _axis(path)
-            if axis is None:
-                return leaves[0]
-            return concatenate(leaves, axis=axis)[(slice(None),) * axis + (self._places,)]
-
-        return jax.tree_util.tree_map_with_path(joined, *shares)
+    def _joined(self, path: tuple[Any, ...], *leaves: np.ndarray) -> np.ndarray:
+        axis = member_axis(path)
+        if axis is None:
+            return leaves[0]
+        whole = np.empty(self._whole_shape(axis, leaves[0]), leaves[0].dtype)
+        for share, leaf in enumerate(leaves):
+            part = whole[_along(axis, slice(share, None, self.count))]
+            part[...] = leaf[_along(axis, slice(part.shape[axis]))]
+        return whole
 
     def joined_shape(self, shares: PyTree) -> PyTree:
         """Shapes of the whole."""
-        return jax.eval_shape(functools.partial(self.join, concatenate=jnp.concatenate), shares)
+
+        def shape(path: tuple[Any, ...], leaf: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(self._whole_shape(member_axis(path), leaf), leaf.dtype)
+
+        return jax.tree_util.tree_map_with_path(shape, shares if self.count == 1 else shares[0])
+
+    def _whole_shape(self, axis: int | None, leaf: Any) -> tuple[int, ...]:
+        return leaf.shape if axis is None else (*leaf.shape[:axis], self.members, *leaf.shape[axis + 1 :])
 
     def one(self, fixed: tuple[Any, ...], *by_member: Any) -> tuple[Any, ...]:
         """The arguments of the first share: market, windows, members and what follows."""
@@ -123,6 +137,13 @@ class Deal:
             program: compiled for `one`.
             fixed: market, windows and members.
             by_member: what follows them.
+
+        Returns:
+            What the program does; of several shares a tuple with one entry for each, or, where the program gives a
+            plain tuple (not a named one), a tuple of such tuples.
+
+        Raises:
+            Exception: what the first share that failed raised, once none of them is computed any more.
         """
         market, windows, members = fixed
         if self.count == 1:
@@ -131,15 +152,20 @@ class Deal:
             _thread(number % self.cores).submit(_guarded, program, market, windows, *share)
             for number, share in enumerate(zip(members, *by_member, strict=True))
         ]
+        try:
+            concurrent.futures.wait(begun)
+        except BaseException:
+            for one in begun:
+                one.cancel()
+            raise
         found = [one.result() for one in begun]
-        return tuple(zip(*found, strict=True)) if isinstance(found[0], tuple) else tuple(found)
+        return tuple(zip(*found, strict=True)) if type(found[0]) is tuple else tuple(found)
 
     def metrics(self, packed: Packed | tuple[Packed, ...]) -> dict[str, np.ndarray]:
         """Metrics of all members `[M]`, from what came to the host."""
         if isinstance(packed, Packed):
             return unpack(packed)
-        shares = [unpack(one) for one in packed]
-        return {name: np.concatenate([one[name] for one in shares])[self._places] for name in shares[0]}
+        return self.join([unpack(one) for one in packed])
 
 
 def deal(members: int) -> Deal:
@@ -148,7 +174,7 @@ def deal(members: int) -> Deal:
     On an accelerator, and where they are fewer than four, they stay together.
     """
     if jax.default_backend() != "cpu" or members < 4:
-        return Deal(members, members)
+        return Deal(members, max(members, 1))
 
     def turns(size: int) -> tuple[int, int, int]:
         count = -(-members // size)
@@ -162,7 +188,8 @@ def deal(members: int) -> Deal:
 def usable_cores() -> int:
     """Cores that this process may use: what it was confined to, or the host devices that its user asked jax for."""
     devices = len(jax.local_devices(backend="cpu"))
-    if jax.config.values["jax_num_cpu_devices"] > 0 or devices > 1:
+    asked = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]  # it is there only at run time
+    if asked > 0 or devices > 1:
         return devices
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -182,16 +209,9 @@ def _quota() -> int | None:
     return None
 
 
-def _axis(path: tuple[Any, ...]) -> int | None:
-    return _MEMBER_AXES.get(getattr(path[0], "name", ""), 0)
-
-
-def _taken(whole: PyTree, rows: np.ndarray) -> PyTree:
-    def taken(path: tuple[Any, ...], leaf: Any) -> Any:
-        axis = _axis(path)
-        return leaf if axis is None else leaf[(slice(None),) * axis + (rows,)]
-
-    return jax.tree_util.tree_map_with_path(taken, whole)
+def _along(axis: int, members: slice) -> tuple[slice, ...]:
+    """The index of some members where they lie along an axis."""
+    return (*(slice(None),) * axis, members)
 
 
 def _guarded(program: Callable[..., Any], *args: Any) -> Any:

@@ -27,6 +27,8 @@ Moment = tuple[int, ...]
 """Sizes of the arrays that are held at a time."""
 _WORD = 4
 """Bytes of float32, int32 and a random word."""
+_UNEVEN = 256
+"""Members up to which more of them may take less, since their shares are smaller."""
 _PRODUCT_BYTES, _PRODUCTS = 32 << 20, 3
 """What the library of a large GPU takes for a matrix product, and the products that run side by side."""
 
@@ -53,6 +55,9 @@ class Memory:
     """Scratch of the validation, which runs after them in the same memory."""
     apart: int
     """What these two cannot share of it."""
+    checkpoint: int
+    """A state on the host, where that is in the memory of the device: the whole that is joined of shares to be written,
+    or a file that is read beside its arrays. No epoch runs then, so it takes the place of its scratch."""
 
     @property
     def state(self) -> int:
@@ -70,16 +75,21 @@ class Memory:
         return max(self.learning, self.evaluation) + self.apart
 
     @property
-    def peak(self) -> int:
-        """The most that is held at a time; the state is updated in place, so it counts once."""
+    def epoch(self) -> int:
+        """The most that is held while an epoch runs; the state is updated in place, so it counts once."""
         return self.arguments + self.metrics + self.scratch
 
+    @property
+    def peak(self) -> int:
+        """The most that a run holds at a time."""
+        return max(self.epoch, self.arguments + self.metrics + self.checkpoint)
+
     def times(self, populations: int, at_a_time: int) -> "Memory":
-        """Memory of several such populations on one market, of which some are computed at a time."""
+        """Memory of several such populations on one market, some computed at a time, with the checkpoint of all."""
         if populations == 1:
             return self
         shared, scratch = ("market", "windows"), ("learning", "evaluation", "apart")
-        factors = dict.fromkeys(vars(self), populations) | dict.fromkeys(shared, 1)
+        factors = dict.fromkeys(vars(self), populations) | dict.fromkeys((*shared, "checkpoint"), 1)
         factors |= dict.fromkeys(scratch, at_a_time) | {"members": 2 * populations}  # dealt out, and all of them
         return Memory(**{name: factors[name] * size for name, size in vars(self).items()})
 
@@ -113,11 +123,16 @@ def predict(
 def most_members(
     program: Program, market: PyTree, windows: Windows, member: PyTree, limit: int, parts: Parts = together
 ) -> int:
-    """Most members on one device whose peak stays within `limit` bytes; 0 where not even one does."""
+    """Most members on one device whose peak stays within `limit` bytes; 0 where not even one does.
+
+    Of members in shares, fewer may take more, and not fit: the sizes of shares go up and down with their number.
+    """
     count = _counter(program, market, windows, member, parts)
-    low, high = 0, 1
+    low, high = 0, _UNEVEN
     while count(high).peak <= limit:
         low, high = high, 2 * high
+    if not low:
+        return next((few for few in range(_UNEVEN - 1, 0, -1) if count(few).peak <= limit), 0)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle).peak <= limit else (low, middle)
@@ -134,7 +149,15 @@ def _counter(
     each = [] if program.learner == "kernel" else _learning(program, state)
     at_once = _in_arrays if _is_accelerated(program) else _in_heap
 
-    def count(members: int) -> Memory:
+    def states(members: int) -> dict[str, int]:
+        return {
+            "learner": members * nbytes(state.agent),
+            "best": members * nbytes(state.best),
+            "lanes": members * (nbytes(state.lanes) + nbytes(state.is_alive)) + nbytes(state.clock),
+            "replay": members * program.capacity * replay_ops.WORDS * _WORD,
+        }
+
+    def count(members: int, whole: int) -> Memory:
         learning = [tuple(members * size for size in moment) for moment in each] or [_kernel(program, members)]
         evaluation = _evaluation(program, state, members)
         if _is_accelerated(program) and program.learner != "kernel":
@@ -145,19 +168,17 @@ def _counter(
             market=nbytes(market),
             windows=nbytes(windows),
             members=members * nbytes(one),
-            learner=members * nbytes(state.agent),
-            best=members * nbytes(state.best),
-            lanes=members * (nbytes(state.lanes) + nbytes(state.is_alive)) + nbytes(state.clock),
-            replay=members * program.capacity * replay_ops.WORDS * _WORD,
+            **states(members),
             metrics=members * metrics,
             learning=one_by_one[0],
             evaluation=one_by_one[1],
             apart=at_once([*learning, *evaluation]) - max(one_by_one),
+            checkpoint=0 if _is_accelerated(program) else sum(states(whole).values()),
         )
 
     def dealt(members: int) -> Memory:
         size, populations, at_a_time = parts(members)
-        return count(size).times(populations, at_a_time)
+        return count(size, members).times(populations, at_a_time)
 
     return dealt
 

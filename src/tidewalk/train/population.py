@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from tidewalk.trading.env import EnvConfig, Tally, no_tally
 from tidewalk.trading.limits import Account, Limits, open_account
 
 _MOST_MEMBERS = 2**24
+_MEMBER_AXES = {"replay": 1, "clock": None}
+"""Axis of the members in a part of a train state, where it is not the first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +101,8 @@ class Program:
     session_bars: int = 0
     """Most decisions of a session in a validation or test range; 0 where not known: accounts go row by row."""
     learner: Literal["xla", "kernel"] | None = None
-    """What runs the vector steps of an epoch: a compiled scan, or one kernel of a GPU; None: not settled, a scan."""
+    """What runs the vector steps of an epoch: a compiled scan, or one kernel of a GPU. None: not settled yet (that is
+    done before anything is compiled for training); what is compiled of it all the same is a scan."""
 
     @property
     def step_words(self) -> int:
@@ -186,6 +189,15 @@ class TrainState:
     best: Best
     is_alive: Bool[Array, "M"]
     """False from the first non-finite loss of a member on."""
+
+
+def member_axis(path: tuple[Any, ...]) -> int | None:
+    """Axis of the members in a leaf of a train state, or of a tree by member; None: it is shared by all of them.
+
+    Args:
+        path: of the leaf, as jax tells it.
+    """
+    return _MEMBER_AXES.get(getattr(path[0], "name", ""), 0)
 
 
 def make_members(
