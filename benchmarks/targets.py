@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import common
+from peers.contest import LABELS
 
 Figures = Mapping[str, Any]
 """The JSON content of every question by its name; None where there is none."""
@@ -76,14 +77,12 @@ def times_matmul(figures: Figures) -> float | None:
     return min((row["times_floor"] for row in found), default=None)
 
 
-def resident(name: str) -> Callable[[Figures], float | None]:
-    """The largest `init` of a resident epoch, in milliseconds, or the most bytes that one sent, over all cases."""
+def resident(part: str, name: str) -> Callable[[Figures], float | None]:
+    """The largest figure of this name in a part of what is known of a resident epoch, over all cases."""
 
     def found(figures: Figures) -> float | None:
         cases = (figures.get("residency") or {}).get("cases", ())
-        trainers = [case["trainers"]["resident"] for case in cases]
-        values = [one["fused"]["init"] if name == "init" else one["moved"]["bytes_h2d"] for one in trainers]
-        return max(values, default=None)
+        return max((case["trainers"]["resident"][part][name] for case in cases), default=None)
 
     return found
 
@@ -93,6 +92,8 @@ def over_peer(
 ) -> Callable[[Figures], float | None]:
     """How many times as fast as a peer tidewalk is, the peer in its fastest form, of any or of so many processes.
 
+    None where a form of it was asked for and not measured, which might be the fastest.
+
     Args:
         program: the peer.
         members: agents of both; None: the largest population that was measured.
@@ -100,6 +101,8 @@ def over_peer(
     """
 
     def found(figures: Figures) -> float | None:
+        if not _is_complete(figures, program, processes):
+            return None
         rows = rows_of(figures, "peers")
         size = members or max((row["members"] for row in rows if row["members"] > 1), default=0)
         theirs = [row for row in rows if row["members"] == size and row["program"] == program]
@@ -108,6 +111,15 @@ def over_peer(
         return best and best.get("ratio")  # withheld where either has not learned
 
     return found
+
+
+def _is_complete(figures: Figures, program: str, processes: int | None) -> bool:
+    """Whether the question of the peers came to its end, and no form of this one, in so many processes, failed."""
+    content = figures.get("peers") or {}
+    failed = [name for name in content.get("failures", ()) if name.startswith(f"{LABELS[program]}, ")]
+    if processes == 1:
+        failed = [name for name in failed if " processes" not in name]
+    return bool(content.get("is_whole")) and not failed
 
 
 def of_peers(name: str, members: int) -> Callable[[Figures], float | None]:
@@ -128,8 +140,8 @@ def _beside(program: str, least: float, crowd: str, **which: Any) -> Target:
 _ON_A_GPU = (
     Target("starting-point epoch with a month of validation, 1 member, ms", None, 3.0, "{:,.2f}", epoch_ms),
     Target("the same (stretch)", None, 1.0, "{:,.2f}", epoch_ms),
-    Target("init of an epoch, ms", None, 0.1, "{:.3f}", resident("init")),
-    Target("bytes sent in an epoch after the first", None, 0, "{:,}", resident("bytes")),
+    Target("init of an epoch, ms", None, 0.1, "{:.3f}", resident("fused", "init")),
+    Target("bytes sent in an epoch after the first", None, 0, "{:,}", resident("moved", "bytes_h2d")),
     Target("1,024 members, agent-updates/s", 2e6, None, "{:,.0f}", updates_per_s(1024)),
     Target("the same (stretch)", 4e6, None, "{:,.0f}", updates_per_s(1024)),
     Target("month of validation of 1,024 members, times its matrix products", None, 3.0, "{:,.1f}", times_matmul),

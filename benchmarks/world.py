@@ -300,7 +300,7 @@ def device_peak_bytes() -> int | None:
 
 def predicted_mib(running: Engine) -> float | None:
     """Most memory that an epoch should need on each of its devices, by the formula that `tidewalk train` goes by."""
-    return mib(memory.of_study(running.study, running.mesh.size if running.mesh else 1).peak)
+    return mib(memory.of_study(running.study, running.mesh.size if running.mesh else 1).epoch)
 
 
 def mib(size: int | None) -> float | None:
