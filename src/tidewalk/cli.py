@@ -109,8 +109,8 @@ def _refuse_environment() -> None:
     asked = os.environ.get("JAX_NUM_CPU_DEVICES")
     if asked is not None and not (asked.isascii() and asked.isdigit() and int(asked)):
         raise ConfigError(
-            f"JAX_NUM_CPU_DEVICES={asked} in the environment: allowed is a whole number from 1 on. Without the variable "
-            "all cores are used."
+            f"JAX_NUM_CPU_DEVICES={asked} in the environment: allowed is a whole number from 1 on. Without the "
+            "variable all cores are used."
         )
 
 
