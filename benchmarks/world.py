@@ -7,6 +7,7 @@ update of batch 64.
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,6 @@ from common import Report
 from floors import Machine, Network
 
 from tidewalk.agents.dqn import DQNConfig, make_dqn
-from tidewalk.core.trees import nbytes
 from tidewalk.data.load import DataConfig
 from tidewalk.market.device import CLOSING, LAST_OF_SESSION, TRADABLE, Market
 from tidewalk.market.windows import Windows
@@ -280,16 +280,22 @@ def weights(running: Engine, state: State) -> list[np.ndarray]:
 
 
 def peak_bytes(running: Engine) -> int | None:
-    """Most bytes that the program of an epoch needs, by the compiler's account: arguments, results and scratch.
+    """Most bytes that an epoch needs: its arguments, and results and scratch by the compiler's account.
 
-    Of shares on a CPU, what each holds, the scratch of those that run at a time, and the market and windows once.
+    Arguments count whether or not the program reads them. Of shares on a CPU, what each holds, the scratch of those
+    that run at a time, and the market and windows once.
     """
     found, dealt = running.compiled.memory_analysis(), running.deal
     if found is None:
         return None
-    shared = nbytes((running.resident.market, running.resident.windows))
-    own = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes - shared
-    return shared + int(own) * dealt.count + int(found.temp_size_in_bytes) * dealt.at_a_time
+    market, windows, *by_member = running.compiled.args_info[0]
+    own = _bytes_of(by_member) + int(found.output_size_in_bytes - found.alias_size_in_bytes)
+    return _bytes_of((market, windows)) + own * dealt.count + int(found.temp_size_in_bytes) * dealt.at_a_time
+
+
+def _bytes_of(arguments: Any) -> int:
+    leaves = jax.tree.leaves(arguments, is_leaf=lambda leaf: hasattr(leaf, "donated"))
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
 
 def device_peak_bytes() -> int | None:
