@@ -8,9 +8,9 @@ alignas(16) float4 shared[tidewalk::WALK_SHARED / 4];
 extern "C" int shared_bytes() { return sizeof shared; }
 
 // `p` are the operands in the order of the kernel, then the results.
-extern "C" void run(void** p, int members, int, int is_falling) {
+extern "C" void run(void** p, int members, int, int order) {
   for (int member = 0; member < members; ++member) {
     for (float4& four : shared) four = {NAN, NAN, NAN, NAN};
-    emulator::run_block(member, tidewalk::WALK_THREADS, is_falling, [&] { call(entry, p); });
+    emulator::run({member, tidewalk::WALK_THREADS, order, &shared->x, tidewalk::WALK_SHARED}, [&] { call(entry, p); });
   }
 }

@@ -1,6 +1,6 @@
 // One pass over the maps of a range for one member: positions along time, and the sums of what its fills did. Rows come
-// in chunks. Of a chunk every thread composes a stretch of maps, the stretches are chained, then the thread goes through
-// its own again; the next chunk is on its way meanwhile.
+// in chunks. Of a chunk every thread composes a stretch of maps, the stretches are chained, then the thread goes
+// through its own again; the next chunk is on its way meanwhile.
 #pragma once
 
 #include "grid.cuh"
@@ -92,7 +92,8 @@ DEVICE Walked sum_all(int* shared, const Walked& own) {
   return {{counts[0], counts[WALK_THREADS], counts[2 * WALK_THREADS]}, {reals[0], reals[WALK_THREADS]}};
 }
 
-// Rows of a chunk on their way to the chip; those of a thread are WALK_THREADS apart, so that a warp reads them at once.
+// Rows of a chunk on their way to the chip; those of a thread are WALK_THREADS apart, so that a warp reads them at
+// once.
 struct Ahead {
   int words[WALK_EACH], moves[WALK_EACH];
   float spreads[WALK_EACH];
