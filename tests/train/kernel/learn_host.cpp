@@ -1,7 +1,8 @@
 // The kernel on the host, for the tests: one shared library for each size, called with plain pointers.
-#include <cstdio>
+#include <cstdint>
+#include <vector>
 
-#include "learn.cuh"
+#include "member.cuh"
 
 using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRODUCTS, TIDEWALK_SPLIT,
                              TIDEWALK_CLUSTER>;
@@ -9,7 +10,7 @@ using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRO
 extern "C" int shared_bytes() { return 4 * Size::SHARED; }
 
 // `pointers` are the operands in the order of the kernel, then the results; state arrays are changed in place.
-extern "C" void learn(void** p, int members, int is_falling) {
+extern "C" void learn(void** p, int members, int order) {
   using namespace tidewalk;
   Args args{
             static_cast<const Sizes*>(p[0]),
@@ -35,13 +36,14 @@ extern "C" void learn(void** p, int members, int is_falling) {
   args.replay = static_cast<int2*>(p[41]);
   args.loss = static_cast<float*>(p[42]);
   args.q_mean = static_cast<float*>(p[43]);
-  constexpr int FOURS = (NETWORKS - 1) * Size::TILES * Size::SPAN, FLOATS = Size::CLUSTER * Size::SHARED;
+  constexpr int KEPT = Size::CLUSTER > 1 ? NETWORKS : NETWORKS - 1, FOURS = KEPT * Size::TILES * Size::SPAN, FLOATS = Size::CLUSTER * Size::SHARED;
   std::vector<float4> scratch(members * Size::CLUSTER * FOURS, float4{NAN, NAN, NAN, NAN});
   args.scratch = scratch.data();
+  size_t watched = scratch.size() * sizeof(float4);
   for (int member = 0; member < members; ++member) {
     std::vector<float> shared(FLOATS + 4, NAN);
     float* aligned = shared.data() + (16 - reinterpret_cast<uintptr_t>(shared.data()) % 16) % 16 / 4;
-    emulator::run_cluster(member, Size::CLUSTER, Size::THREADS, is_falling, aligned, Size::SHARED,
-                          [&] { learn_member<Size>(args, emulator::block->shared); });
+    emulator::run({member, Size::THREADS, order, aligned, Size::SHARED, Size::CLUSTER, 0, 1, args.scratch, watched},
+                  [&] { learn_member<Size>(args, emulator::here.shared); });
   }
 }

@@ -64,7 +64,7 @@ DEVICE void tall_fragments(Fragment<2> (&out)[2], const Halves& rows, int row, i
 
 // gradients += transpose of the unit group's 16 columns of `outer` [ROWS, H], times the warp's tiles of `inner`
 // [ROWS, 8 TILES]; the first of them is number `FIRST` of all it owns. `bias` is where those of the columns are added.
-template <class S, int FIRST, int TILES>
+template <class S, int FIRST, int TILES, class Halves>
 DEVICE void add_weight_gradients(Gradients<S>& gradients, float* bias, const Halves& outer, const Halves& inner,
                                  const Place& at) {
   constexpr int COUNT = (TILES + S::SPLIT - 1) / S::SPLIT, AT_ONCE = 2;
@@ -73,7 +73,7 @@ DEVICE void add_weight_gradients(Gradients<S>& gradients, float* bias, const Hal
     Fragment<4> left[2];
     UNROLL
     for (int step = 0; step < 2; ++step)
-      left[step] = columns_fragment<S>(outer, row + 16 * step, 8 * at.unit_group, at);
+      left[step] = columns_fragment<S>(outer, row + 16 * step, 8 * at.own_group, at);
     UNROLL
     for (int base = 0; base < COUNT; base += AT_ONCE) {
       Fragment<2> right[AT_ONCE][2];
@@ -100,15 +100,15 @@ DEVICE void add_weight_gradients(Gradients<S>& gradients, float* bias, const Hal
 }
 
 // Gradients of the output weights, and in a block's first unit group of the output biases.
-template <class S>
-DEVICE void add_output_gradients(Gradients<S>& gradients, float* shared, const Place& at) {
-  const float* outer = shared + S::OUTPUT_GRADIENT + 2 * at.quad * S::OUT + at.group;
+template <class S, class Halves>
+DEVICE void add_output_gradients(Gradients<S>& gradients, const float* outer, const Halves& hidden, const Place& at) {
+  outer += 2 * at.quad * S::OUT + at.group;
   float sums[4][S::ROW_TILES] = {}, last[2] = {gradients.last_bias, 0.0f};
   UNROLL
   for (int tile = 0; tile < S::ROW_TILES; ++tile) {
     const float* row = outer + 16 * tile * S::OUT;
     float products[4] = {};
-    Fragment<4> left = columns_fragment<S>(hidden_rows<S>(shared, S::HIDDEN2), 16 * tile, 8 * at.unit_group, at);
+    Fragment<4> left = columns_fragment<S>(hidden, 16 * tile, 8 * at.own_group, at);
     Fragment<2> right =
         right_of<S::PRODUCTS>(row[0], row[S::OUT], row[8 * S::OUT], row[9 * S::OUT], gradients.scale);
     UNROLL
@@ -183,59 +183,22 @@ DEVICE void times_transposed(Rows<S>& sums, const float* shared, const Halves& o
   }
 }
 
-template <class S>
-DEVICE Halves weight_columns(float* shared) {
-  return {reinterpret_cast<unsigned*>(shared + S::COLUMNS), S::UNIT_STRIDE / 2, S::H * S::UNIT_STRIDE / 2};
-}
-
-// The same where a block owns the weights of its own units alone: from the columns that it was sent.
-template <class S>
-DEVICE void times_columns(Rows<S>& sums, float* shared, const Halves& outer, const Place& at) {
-  clear<S>(sums);
-  _Pragma("unroll 2") for (int unit = 0; unit < S::H; unit += 16) {
-    Fragment<2> one, two;
-    right_fragments<S>(one, two, weight_columns<S>(shared), unit, 8 * at.own_group, at);
-    add_rows<S>(sums, outer, unit / 2, one, two, at);
-  }
-}
-
-// Sends weights of a tile of the second layer to the block that owns the units of the first that they come from.
-template <class S>
-DEVICE void send_weights(float* shared, int tile, const float4& weights, const Place& at) {
-  if constexpr (S::CLUSTER == 1) return;
-  int column = 8 * (tile - S::IN_TILES), rank = column / S::UNITS;
-  const Halves rows = weight_columns<S>(shared);
-  unsigned* place = rows.first + (16 * at.unit_group + at.group + 8 * (at.quad % 2)) * rows.stride +
-                    at.quad / 2 * rows.low + column % S::UNITS / 2;
-  unsigned words[4] = {};  // high parts of rows n and n + 8, then low parts
-  split<S::PRODUCTS>(WEIGHT_SCALE * weights.x, WEIGHT_SCALE * weights.y, words[0], words[2]);
-  split<S::PRODUCTS>(WEIGHT_SCALE * weights.z, WEIGHT_SCALE * weights.w, words[1], words[3]);
-  quad_transpose(words, at.quad);
-  if (S::PRODUCTS == 3 || at.quad < 2)
-    send(reinterpret_cast<float4*>(place), rank,
-         {float_of(words[0]), float_of(words[1]), float_of(words[2]), float_of(words[3])});
-}
-
 // Adds the gradients of the rows in OBSERVED, whose forward pass lies in HIDDEN1 and HIDDEN2, from those of the
 // outputs. The columns of a unit group are read by its own warps alone, but for the whole of the gradient at HIDDEN2.
 template <class S>
 DEVICE void backward(Gradients<S>& gradients, float* shared, const Place& at) {
   const Halves h1 = hidden_rows<S>(shared, S::HIDDEN1), h2 = hidden_rows<S>(shared, S::HIDDEN2);
   Rows<S> sums;
-  if (at.share == 0) add_output_gradients<S>(gradients, shared, at);
+  if (at.share == 0) add_output_gradients<S>(gradients, shared + S::OUTPUT_GRADIENT, h2, at);
   times_outputs<S>(sums, shared, gradients.scale, at);
   share_sync<S>(at);
   through_relu<S>(h2, sums, 1.0f / WEIGHT_SCALE, at);
-  send_columns<S>(h2, at);
   share_sync<S>(at);
   MARK(12);
   add_weight_gradients<S, S::OWN_IN, S::HIDDEN_TILES>(gradients, gradients.biases + 2, h2, h1, at);
-  member_sync<S>();
+  block_sync();
   MARK(13);
-  if constexpr (S::CLUSTER == 1)
-    times_transposed<S>(sums, shared, h2, at);
-  else
-    times_columns<S>(sums, shared, h2, at);
+  times_transposed<S>(sums, shared, h2, at);
   through_relu<S>(h1, sums, 1.0f / WEIGHT_SCALE, at);
   share_sync<S>(at);
   MARK(14);

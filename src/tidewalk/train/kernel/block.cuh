@@ -34,6 +34,15 @@ DEVICE void copy_beside(int2* to, const int2* from) {
 DEVICE void copy_beside(int* to, const int* from) {
   copy_beside(reinterpret_cast<float*>(to), reinterpret_cast<const float*>(from));
 }
+// Past the first level of cache, where what another block wrote may be missing.
+DEVICE void copy_beside(float4* to, const float4* from) {
+  unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+}
+// Copies that a thread asked for come in groups, in turn: waits for all but the LATER last ones, or for all there are.
+DEVICE void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LATER>
+DEVICE void copies_done_before() { asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory"); }
 DEVICE void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }

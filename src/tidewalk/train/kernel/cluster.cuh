@@ -26,10 +26,6 @@ DEVICE unsigned remote(const void* place, int rank) {
 DEVICE void send(float* place, int rank, float number) {
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote(place, rank)), "f"(number) : "memory");
 }
-DEVICE void send(float2* place, int rank, float2 pair) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(remote(place, rank)), "f"(pair.x), "f"(pair.y)
-               : "memory");
-}
 DEVICE void send(float4* place, int rank, float4 four) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(remote(place, rank)), "f"(four.x),
                "f"(four.y), "f"(four.z), "f"(four.w)

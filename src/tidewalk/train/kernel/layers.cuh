@@ -64,19 +64,6 @@ DEVICE Fragment<4> columns_fragment(const Halves& rows, int row, int word, const
   return out;
 }
 
-// Rows [row, row + 16) and columns [2 word, 2 word + 16) as two right operands of eight columns each.
-template <class S>
-DEVICE void right_fragments(Fragment<2>& one, Fragment<2>& two, const Halves& rows, int row, int word,
-                            const Place& at) {
-  int lane = at.thread % 32;
-  const unsigned* place = rows.first + (row + lane % 16) * rows.stride + word + lane / 16 * 4;
-  unsigned high[4], low[4] = {};
-  load_transposed(high, place);
-  if (S::PRODUCTS == 3) load_transposed(low, place + rows.low);
-  one = {{high[0], high[1]}, {low[0], low[1]}};
-  two = {{high[2], high[3]}, {low[2], low[3]}};
-}
-
 // Right operand from the thread's own numbers: k = 2 quad and the next, then k = 2 quad + 8 and the next.
 template <int PRODUCTS>
 DEVICE Fragment<2> right_of(float a, float b, float c, float d, float scale) {
@@ -150,7 +137,7 @@ struct Online {
   // sums = input times the layer that starts with tile FIRST.
   template <int FIRST, int TILES, int>
   DEVICE void times(Rows<S>& sums, const Halves& input, const Place& at) {
-    times_units<S, TILES>(sums, input, tiles + (FIRST > 0 ? S::IN_TILES * S::IN_SPAN : 0), at);
+    times_units<S, TILES>(sums, input, tiles + FIRST * S::SPAN, at);
   }
 };
 
@@ -239,7 +226,7 @@ DEVICE void for_pairs(const Rows<S>& sums, const Place& at, Use use) {
 // Activations of a hidden layer from the products of its weights.
 template <class S>
 DEVICE void activate(const Halves& out, const Rows<S>& sums, const float* bias, const Place& at) {
-  const float* own = bias + 16 * at.own_group + 2 * at.quad;
+  const float* own = bias + 16 * at.unit_group + 2 * at.quad;
   float biases[4] = {INPUT_SCALE * own[0], INPUT_SCALE * own[1], INPUT_SCALE * own[8], INPUT_SCALE * own[9]};
   for_pairs<S>(sums, at, [&](int row, int word, int half, float a, float b) {
     a = a * (1.0f / WEIGHT_SCALE) + biases[2 * half];
@@ -247,34 +234,6 @@ DEVICE void activate(const Halves& out, const Rows<S>& sums, const float* bias, 
     // written so that NaN stays NaN
     put<S>(out, row, word, a < 0.0f ? 0.0f : a, b < 0.0f ? 0.0f : b);
   });
-}
-
-// The first layer as a block of a cluster computes it: all of its units, by as many warps as the block has.
-template <class S>
-using FirstLayer = Shape<S::D, S::H, S::ROWS, S::PRODUCTS, S::WARPS / S::UNIT_GROUPS>;
-
-template <class S>
-DEVICE void whole_first_layer(const Halves& out, const Halves& input, const float4* tiles, const float* bias) {
-  using All = FirstLayer<S>;
-  const Place at = place<All>();
-  Rows<All> sums;
-  times_units<All, S::IN_TILES>(sums, input, tiles + at.slot, at);
-  activate<All>(out, sums, bias, at);
-}
-
-// Sends what the warp wrote to its rows and columns of hidden rows to the other blocks that share the member.
-template <class S>
-DEVICE void send_columns(const Halves& rows, const Place& at) {
-  if constexpr (S::CLUSTER == 1) return;
-  int lane = at.thread % 32;
-  warp_sync();
-  UNROLL
-  for (int i = 0; i < 2 * S::ROW_SHARE; ++i) {
-    if (S::PRODUCTS != 3 && i % 2 == 1) continue;  // without low parts
-    unsigned* words = rows.first + i % 2 * rows.low + (first_row<S>(at) + 16 * (i / 2) + lane / 2) * rows.stride;
-    float4* place = reinterpret_cast<float4*>(words + 8 * at.unit_group + 4 * (lane % 2));
-    send_others<S>(place, *place);
-  }
 }
 
 // Sum of the numbers in the order of a binary tree; their count is a power of two.
@@ -290,16 +249,14 @@ DEVICE float tree_sum(const float (&numbers)[N]) {
   return sums[0];
 }
 
-// Partial sums [PARTS, ROWS, OUT] of the output layer, for all that share the member: a warp takes 16 rows and a share
-// of the block's hidden units. They are added as a binary tree over the unit groups, of which `action_values` makes the
-// last part.
+// Partial sums [PARTS, ROWS, OUT] of the output layer: a warp takes 16 rows and a share of the hidden units. They are
+// added as a binary tree over the unit groups, of which `action_values` makes the last part.
 template <class S>
 DEVICE void output_layer(float* shared, const float* small, const Place& at) {
   constexpr int STEPS = S::OWN_GROUPS / S::OWN_PARTS;
-  int row_tile = at.warp % S::ROW_TILES, own_part = at.warp / S::ROW_TILES;
-  int part = rank_of<S>() * S::OWN_PARTS + own_part;
-  if (own_part >= S::OWN_PARTS) return;
-  const float* weights = small + at.group * S::UNIT_STRIDE + 16 * STEPS * own_part + 2 * at.quad;
+  int row_tile = at.warp % S::ROW_TILES, part = at.warp / S::ROW_TILES;
+  if (part >= S::OWN_PARTS) return;
+  const float* weights = small + at.group * S::UNIT_STRIDE + 16 * STEPS * part + 2 * at.quad;
   float sums[4][STEPS] = {};
   UNROLL
   for (int step = 0; step < STEPS; ++step) {
@@ -317,32 +274,26 @@ DEVICE void output_layer(float* shared, const float* small, const Place& at) {
   float* out = shared + S::OUTPUT + (part * S::ROWS + 16 * row_tile + at.group) * S::OUT + 2 * at.quad;
   UNROLL
   for (int half = 0; half < 2; ++half)
-    send_all<S>(reinterpret_cast<float2*>(out + 8 * half * S::OUT),
-                float2{UNSCALED * tree_sum(sums[2 * half]), UNSCALED * tree_sum(sums[2 * half + 1])});
+    *reinterpret_cast<float2*>(out + 8 * half * S::OUT) = {UNSCALED * tree_sum(sums[2 * half]),
+                                                           UNSCALED * tree_sum(sums[2 * half + 1])};
 }
 
 // Forward pass of the rows in OBSERVED by a network, `Online` or `Target`, whose SMALL part is `small`; the output
-// layer's partial sums are complete for all threads on return. `is_read` says whether the blocks of a cluster arrived
-// at a barrier once they had read those of the last pass.
+// layer's partial sums are complete for all threads on return.
 template <class S, class Network>
-DEVICE void forward(float* shared, Network&& network, const float* small, bool is_read, const Place& at) {
+DEVICE void forward(float* shared, Network&& network, const float* small, const Place& at) {
   const Halves h1 = hidden_rows<S>(shared, S::HIDDEN1), h2 = hidden_rows<S>(shared, S::HIDDEN2);
   Rows<S> sums;
-  if constexpr (S::CLUSTER == 1) {
-    network.template times<0, S::IN_TILES, 0>(sums, observed_rows<S>(shared), at);
-    activate<S>(h1, sums, small + S::FIRST_BIAS, at);
-  } else {
-    whole_first_layer<S>(h1, observed_rows<S>(shared), network.tiles - at.slot, small + S::FIRST_BIAS);
-  }
+  network.template times<0, S::IN_TILES, 0>(sums, observed_rows<S>(shared), at);
+  activate<S>(h1, sums, small + S::FIRST_BIAS, at);
   block_sync();
   MARK(10);
   network.template times<S::IN_TILES, S::HIDDEN_TILES, S::OWN_IN>(sums, h1, at);
   activate<S>(h2, sums, small + S::SECOND_BIAS, at);
   block_sync();
-  if (S::CLUSTER > 1 && is_read) cluster_wait();
   MARK(11);
   output_layer<S>(shared, small, at);
-  member_sync<S>();
+  block_sync();
 }
 
 }  // namespace tidewalk

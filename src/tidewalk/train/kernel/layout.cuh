@@ -37,12 +37,12 @@ struct Known {
 static_assert(sizeof(Known) <= 4 * 32, "see KNOWN");
 
 // Hidden layers of H units, observations of D columns (both padded with zeros, which stay zero), OUT output units.
-// CLUSTER blocks work for a member, ROWS rows at a time, and each owns UNITS of the units of both hidden layers. Every
-// one of them computes the whole of the first, which costs less than sending it around. SPLIT warps share a "unit
-// group": 16 units of both hidden layers, with their weights, gradients and moments in "tiles" of four numbers for each
-// of 32 lanes. A warp takes its share of the rows
-// where it goes through all tiles, and its share of the tiles where it goes through all rows: tile t of a layer belongs
-// to share t % SPLIT. No sum depends on SPLIT or CLUSTER.
+// CLUSTER blocks work for a member, ROWS rows at a time, and each owns UNITS of the units of both hidden layers: it has
+// the weights, gradients and moments of these. Where they are several, each takes OWN_ROWS of the rows through the
+// whole network and back, of which it has a copy in halves (see rows.cuh). SPLIT warps share a "unit group": 16 units
+// of both hidden layers, with their weights, gradients and moments in "tiles" of four numbers for each of 32 lanes. A
+// warp takes its share of the rows where it goes through all tiles, and its share of the tiles where it goes through
+// all rows: tile t of a layer belongs to share t % SPLIT. No sum depends on SPLIT or CLUSTER.
 //
 // Tile of a hidden layer, over 8 inputs k: {w[n][k], w[n][k+1], w[n+8][k], w[n+8][k+1]} with n = 16 unit_group + group
 // and k = 8 tile + 2 quad. It is what a matrix product leaves in a thread for a gradient, and what it takes as the
@@ -53,56 +53,67 @@ struct Shape {
   static constexpr int D = D_, H = H_, ROWS = ROWS_, PRODUCTS = PRODUCTS_, OUT = 8;
   static constexpr int SPLIT = SPLIT_, CLUSTER = CLUSTER_;
   static constexpr int UNITS = H / CLUSTER, UNIT_GROUPS = H / 16, OWN_GROUPS = UNITS / 16, SPAN = 32 * OWN_GROUPS;
-  static constexpr int IN_SPAN = 32 * UNIT_GROUPS;  // of the first layer as a block knows it
   static constexpr int WARPS = OWN_GROUPS * SPLIT, THREADS = 32 * WARPS;
   static constexpr int ROW_TILES = ROWS / 16, ROW_SHARE = ROW_TILES / SPLIT;
-  // Of the sums of the output layer: those of a block, at least two unit groups each, and of all that share the member.
+  // Of the sums of the output layer: at least two unit groups each, or one where blocks share a member.
   static constexpr int OWN_PARTS = 2 * WARPS / ROW_TILES < OWN_GROUPS ? WARPS / ROW_TILES : OWN_GROUPS / 2;
-  static constexpr int PARTS = CLUSTER * OWN_PARTS;
+  static constexpr int PARTS = CLUSTER > 1 ? UNIT_GROUPS : OWN_PARTS;
+  static constexpr int OUT_ROWS = CLUSTER > 1 ? 3 * ROWS / CLUSTER : ROWS;  // rows of those sums
   static constexpr int IN_TILES = D / 8, HIDDEN_TILES = H / 8;
   static constexpr int BIG_TILES = IN_TILES + HIDDEN_TILES, TILES = BIG_TILES + 2;
   static constexpr int OWN_IN = (IN_TILES + SPLIT - 1) / SPLIT, OWN = OWN_IN + HIDDEN_TILES / SPLIT;  // of a warp
   static constexpr int CLASSES = 4;  // of tiles, by their number in a layer: what a norm is summed by
   // Rows are eight numbers longer than they need: then no way of reading a fragment meets a bank twice.
-  static constexpr int IN_STRIDE = D + 8, HIDDEN_STRIDE = H + 8, UNIT_STRIDE = UNITS + 8;
+  static constexpr int IN_STRIDE = D + 8, HIDDEN_STRIDE = H + 8, UNIT_STRIDE = H + (CLUSTER > 1 ? 4 : 8);
   // Rows of observations and activations are halves, two in a word: first all high parts, then all low ones.
   static constexpr int IN_WORDS = IN_STRIDE / 2, HIDDEN_WORDS = HIDDEN_STRIDE / 2;
-  static constexpr int HEAD = OUT * UNIT_STRIDE + H + UNITS + OUT;
-  static constexpr int NETWORK = 4 * (IN_TILES * IN_SPAN + HIDDEN_TILES * SPAN);  // hidden layers as they lie on chip
+  static constexpr int HEAD = OUT * UNIT_STRIDE + 2 * H + OUT;
+  static constexpr int NETWORK = H * (D + H);  // numbers of the hidden layers
+  static constexpr int FIRST_LAYER = H * D / 4;  // fours of the first of them
   // Offsets in shared memory, in floats.
-  static constexpr int WEIGHTS = 0;  // tiles of the online network
-  static constexpr int SMALL = WEIGHTS + NETWORK;  // its output weights and all of its biases
+  static constexpr int WEIGHTS = 0;  // of the online network: tiles, or halves where blocks share a member
+  // Halves of the target network; then, while an update is made, what all rows of the batch leave for the block.
+  static constexpr int TARGETS = WEIGHTS + NETWORK;
+  static constexpr int ALL_HIDDEN1 = TARGETS, ALL_OBSERVED = ALL_HIDDEN1 + ROWS * H;
+  static constexpr int OWN_HIDDEN2 = ALL_OBSERVED + ROWS * D, OWN_OUTER2 = OWN_HIDDEN2 + ROWS * UNITS;
+  static constexpr int OWN_OUTER1 = OWN_OUTER2 + ROWS * UNITS, ALL_GRADIENT = OWN_OUTER1 + ROWS * UNITS;
+  static_assert(CLUSTER == 1 || ALL_GRADIENT + ROWS * OUT <= TARGETS + NETWORK, "room of the target network");
+  static constexpr int SMALL = TARGETS + (CLUSTER > 1 ? NETWORK : 0);  // online output weights and all biases
   static constexpr int TARGET_SMALL = SMALL + HEAD;  // the same of the target network
   static constexpr int OBSERVED = TARGET_SMALL + HEAD;
-  static constexpr int HIDDEN1 = OBSERVED + ROWS * IN_STRIDE;
+  // Where blocks share a member: three parts of its own rows, one after another.
+  static constexpr int OWN_ROWS = ROWS / CLUSTER, PART = OWN_ROWS * H, OBSERVED_PART = OWN_ROWS * D;
+  static constexpr int HIDDEN1 = OBSERVED + (CLUSTER > 1 ? 3 * OBSERVED_PART : ROWS * IN_STRIDE);
   static constexpr int HIDDEN2 = HIDDEN1 + ROWS * HIDDEN_STRIDE;
-  // Weights of the second layer as halves [H, UNITS], from the block's own units of the first; of a cluster only.
-  static constexpr int COLUMNS = HIDDEN2 + ROWS * HIDDEN_STRIDE;
-  static constexpr int OUTPUT = COLUMNS + (CLUSTER > 1 ? H * UNIT_STRIDE : 0);  // PARTS sums of the output layer
+  static constexpr int OUTPUT = CLUSTER > 1 ? HIDDEN1 + PART : HIDDEN2 + ROWS * HIDDEN_STRIDE;  // PARTS sums of outputs
+  static constexpr int OUTPUT_OF_TARGET = HIDDEN1 + 2 * PART;  // in a cluster
   static constexpr int OUTPUT_GRADIENT = OUTPUT + PARTS * ROWS * OUT;
-  static constexpr int MAIL = OUTPUT_GRADIENT + ROWS * OUT;  // see world.cuh; in use while no stage is
+  // See world.cuh; in use while no stage is, or while no lane is observed.
+  static constexpr int MAIL = CLUSTER > 1 ? OBSERVED + 2 * OBSERVED_PART : OUTPUT_GRADIENT + ROWS * OUT;
   static constexpr int OUTPUT_ROOM = (PARTS + 1) * ROWS * OUT + 24 * ROWS;
   static constexpr int CHUNK = SPLIT > 2 ? SPLIT : 2, STAGED = 2 * CHUNK * 4 * SPAN;
-  static constexpr int CENTER = OUTPUT + (STAGED > OUTPUT_ROOM && CLUSTER == 1 ? STAGED : OUTPUT_ROOM);
+  static constexpr int CENTER =
+      CLUSTER > 1 ? HIDDEN1 + 3 * PART : OUTPUT + (STAGED > OUTPUT_ROOM ? STAGED : OUTPUT_ROOM);
   static constexpr int SCALE = CENTER + D;
   static constexpr int PER_ROW = SCALE + D;  // of samples, and then of lanes; see world.cuh
-  static constexpr int PER_LANE = PER_ROW + 12 * ROWS;
-  static constexpr int SUMS = PER_LANE + 12 * ROWS;
+  static constexpr int PER_LANE = PER_ROW + 12 * OWN_ROWS;
+  static constexpr int JUDGED = PER_LANE + 12 * OWN_ROWS;  // four numbers of every row, of all blocks
+  static constexpr int SUMS = JUDGED + (CLUSTER > 1 ? 4 * ROWS : 0);
   static constexpr int NORMS = SUMS + 16;  // CLASSES sums of squares for each unit group
   static constexpr int KNOWN = NORMS + 32;
   static constexpr int TABLES = KNOWN + 32;
   static constexpr int MOST_TABLES = 2 * FLAG_WORDS * (OUT - 1) + (4 * (OUT - 1) + 1) * (OUT - 1);
   static constexpr int AFTER_TABLES = TABLES + (MOST_TABLES + 3) / 4 * 4;
-  // Tiles of the target network: all of them in a cluster, whose blocks have room for them; else two chunks of them at
-  // a time, while its layers are computed.
-  static constexpr int STAGE = CLUSTER == 1 ? OUTPUT : AFTER_TABLES;
+  // Two chunks of tiles of the target network at a time, while its layers are computed.
+  static constexpr int STAGE = OUTPUT;
   // Features on their way, where there is room for them.
-  static constexpr int RAW = AFTER_TABLES + (CLUSTER > 1 ? NETWORK : 0);
-  static constexpr bool HAS_RAW = H == 128 && 4 * (RAW + ROWS * D) <= 227 * 1024;
+  static constexpr int RAW = AFTER_TABLES;
+  static constexpr bool HAS_RAW = CLUSTER == 1 && H == 128 && 4 * (RAW + ROWS * D) <= 227 * 1024;
   static constexpr int SHARED = RAW + (HAS_RAW ? ROWS * D : 0);
+  static_assert(CLUSTER == 1 || 4 * SHARED <= 227 * 1024, "room");
   // Inside a SMALL part.
   static constexpr int FIRST_BIAS = OUT * UNIT_STRIDE, SECOND_BIAS = FIRST_BIAS + H;
-  static constexpr int LAST_BIAS = SECOND_BIAS + UNITS;
+  static constexpr int LAST_BIAS = SECOND_BIAS + H;
   static_assert(D % 16 == 0 && UNITS % 32 == 0 && ROWS % 32 == 0 && THREADS >= ROWS, "sizes");
   static_assert(ROW_TILES % SPLIT == 0 && CLASSES % SPLIT == 0 && CLASSES * UNIT_GROUPS <= 32, "shares");
 };
@@ -133,7 +144,7 @@ struct Args {
   int2* replay;    // [slots * lanes, M]
   float* loss;     // [M], as is the next
   float* q_mean;
-  float4* scratch;  // [M, CLUSTER, 3, TILES, SPAN]: networks that are not on chip, all along or before they get there
+  float4* scratch;  // [M, 3, TILES, SPAN]: networks that are not on chip; [M, 4, CLUSTER, TILES, SPAN] of a cluster
 };
 
 // A thread's place: its warp, the unit group that the warp works on (among all, and in its block), the share it takes,
@@ -181,28 +192,26 @@ DEVICE Own own_tile(int number, const Place& at) {
 // `small` is one of the SMALL parts; returns null for a number that is padding.
 template <class S>
 DEVICE float* small_number(float* small, int tile, int number, const Place& at) {
-  int unit = 16 * at.own_group + at.group;
+  int unit = 16 * at.unit_group + at.group;
   if (tile == S::BIG_TILES) return small + (2 * at.quad + number % 2) * S::UNIT_STRIDE + unit + 8 * (number / 2);
   if (at.quad == 0 && number < 2) return small + S::FIRST_BIAS + 16 * at.unit_group + at.group + 8 * number;
   if (at.quad == 0) return small + S::SECOND_BIAS + unit + 8 * (number - 2);
   return at.quad == 1 && at.own_group == 0 && number == 0 ? small + S::LAST_BIAS + at.group : nullptr;
 }
 
-// Where the thread's fours of a tile lie among those of a network: on chip, where the first layer is whole, and apart.
+// Whether such a number is for all blocks that share the member. The biases of the outputs are not: each knows them.
 template <class S>
-DEVICE int own_place(int tile, bool is_on_chip, const Place& at) {
-  if (!is_on_chip || S::CLUSTER == 1) return tile * S::SPAN + at.slot;
-  if (tile < S::IN_TILES) return tile * S::IN_SPAN + 32 * (at.unit_group - at.own_group) + at.slot;
-  return S::IN_TILES * S::IN_SPAN + (tile - S::IN_TILES) * S::SPAN + at.slot;
+DEVICE bool is_sent(const float* number, int tile, const Place& at) {
+  return number != nullptr && (tile == S::BIG_TILES || at.quad == 0);
 }
 
 // The block's tiles of a network.
 template <class S>
 DEVICE float4* tiles_of(const Args& args, float* shared, int network) {
-  if (network == PARAMS) return reinterpret_cast<float4*>(shared + S::WEIGHTS);
-  if (network == TARGET && S::CLUSTER > 1) return reinterpret_cast<float4*>(shared + S::STAGE);
-  int place = (network - TARGET) * S::TILES * S::SPAN;
-  return args.scratch + (block_id() * S::CLUSTER + rank_of<S>()) * ((NETWORKS - 1LL) * S::TILES * S::SPAN) + place;
+  if (network == PARAMS && S::CLUSTER == 1) return reinterpret_cast<float4*>(shared + S::WEIGHTS);
+  constexpr int COUNT = S::CLUSTER == 1 ? NETWORKS - 1 : NETWORKS;
+  int place = S::CLUSTER == 1 ? network - TARGET : network * S::CLUSTER + rank_of<S>();
+  return args.scratch + (block_id() * COUNT * S::CLUSTER + place) * (1LL * S::TILES * S::SPAN);
 }
 
 DEVICE float* leaf_of(const Args& args, int network, Leaf leaf) {

@@ -1,6 +1,6 @@
-// Entry point of the kernel in one size, given as TIDEWALK_D, _H, _ROWS, _PRODUCTS, _SPLIT, _CLUSTER and
-// _NAME on the command line.
-#include "learn.cuh"
+// Entry point of the kernel in one size, given as TIDEWALK_D, _H, _ROWS, _PRODUCTS, _SPLIT, _CLUSTER and _NAME on the
+// command line.
+#include "member.cuh"
 
 using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRODUCTS, TIDEWALK_SPLIT,
                              TIDEWALK_CLUSTER>;

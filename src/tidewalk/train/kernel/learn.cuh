@@ -35,16 +35,14 @@ DEVICE void copy_layer(const Args& args, float* shared, int units, int inputs, c
         values[network] = {a.has_first ? a.place[0] : 0.0f, a.has_second ? a.place[1] : 0.0f,
                            b.has_first ? b.place[0] : 0.0f, b.has_second ? b.place[1] : 0.0f};
       else
-        values[network] = tiles_of<S>(args, shared, network)[own_place<S>(FIRST + tile, network < MOMENT1, at)];
+        values[network] = tiles_of<S>(args, shared, network)[(FIRST + tile) * S::SPAN + at.slot];
     }
     UNROLL
     for (int network = 0; network < NETWORKS; ++network) {
       float* weights = args.networks[network][LEAF] + start;
       const Pair a(weights, units, inputs, unit, input), b(weights, units, inputs, unit + 8, input);
-      float4& own = tiles_of<S>(args, shared, network)[own_place<S>(FIRST + tile, network < MOMENT1, at)];
+      float4& own = tiles_of<S>(args, shared, network)[(FIRST + tile) * S::SPAN + at.slot];
       if (IS_LOAD) own = values[network];
-      if (IS_LOAD && LEAF == WEIGHT1 && network < MOMENT1) send_others<S>(&own, values[network]);
-      if (IS_LOAD && LEAF == WEIGHT2 && network == PARAMS) send_weights<S>(shared, FIRST + tile, values[network], at);
       if (!IS_LOAD && a.has_first) a.place[0] = values[network].x;
       if (!IS_LOAD && a.has_second) a.place[1] = values[network].y;
       if (!IS_LOAD && b.has_first) b.place[0] = values[network].z;
@@ -67,7 +65,7 @@ DEVICE void copy_small(const Args& args, float* shared, const Place& at) {
         own = small_number<S>(shared + (network == PARAMS ? S::SMALL : S::TARGET_SMALL), tile, number, at);
       float* theirs = spot.index < 0 ? nullptr : leaf_of(args, network, spot.leaf) + spot.index;
       if (IS_LOAD && own != nullptr) *own = theirs == nullptr ? 0.0f : *theirs;
-      if (IS_LOAD && network < MOMENT1 && i > 3 && i < 6 && at.quad == 0) send_others<S>(own, *own);
+      if (IS_LOAD && network < MOMENT1 && is_sent<S>(own, tile, at)) send_others<S>(own, *own);
       if (!IS_LOAD && theirs != nullptr) *theirs = *own;
     }
   }
@@ -106,16 +104,28 @@ DEVICE int count_passes(const Sizes& sizes, int rows) {
   return passes_of(sizes.lanes, rows) + 3 * passes_of(sizes.batch, rows) * sizes.updates;
 }
 
+// Adds the verdict on this thread's row to SUMS, those of a warp together.
+template <class S>
+DEVICE void add_to_sums(float* shared, const Verdict& verdict, const Place& at) {
+  float loss = warp_sum(verdict.loss), q = warp_sum(verdict.action_values);
+  if (at.thread % 32 != 0) return;
+  shared[S::SUMS + 4 * at.warp] += loss;
+  shared[S::SUMS + 4 * at.warp + 1] += q;
+}
+
 // Loss and action values of this thread's row into SUMS, and the gradient at its outputs.
 template <class S>
 DEVICE void judge_row(float* shared, const Row& row, float aim, bool is_drawn, const Place& at) {
-  Judged judged = output_gradient<S>(shared, row, aim, is_drawn, at.thread);
-  float loss = warp_sum(judged.loss), q = warp_sum(judged.action_values), most = warp_most(judged.gradient);
-  if (at.thread % 32 != 0) return;
-  float* sums = shared + S::SUMS + 4 * at.warp;
-  sums[0] += loss;
-  sums[1] += q;
-  sums[2] = most;
+  const Known& by_heart = known<S>(shared);
+  float q[S::OUT];
+  action_values<S>(shared, shared + S::SMALL, at.thread, q);
+  const Verdict verdict = judge(by_heart, row, aim, said<S>(q, row.action, by_heart.sizes.positions), is_drawn);
+  const OutputGradient gradient(verdict, by_heart.sizes);
+  UNROLL
+  for (int i = 0; i < S::OUT; ++i) shared[S::OUTPUT_GRADIENT + at.thread * S::OUT + i] = gradient.at(i);
+  float most = warp_most(fabsf(verdict.gradient));
+  add_to_sums<S>(shared, verdict, at);
+  if (at.thread % 32 == 0) shared[S::SUMS + 4 * at.warp + 2] = most;
 }
 
 // Gradients of the parts of a batch before this one; in memory, so that a batch of one part needs no room for them.
@@ -125,12 +135,9 @@ struct Earlier {
   float scale;
 };
 
-// Makes ready for the gradients of one more part of a batch.
+// Makes ready for the gradients of one more part of a batch, the largest of a row being `most`.
 template <class S>
-DEVICE void begin_rows(Gradients<S>& gradients, const Earlier<S>& earlier, const float* shared, bool is_first) {
-  float most = 0.0f;
-  UNROLL
-  for (int warp = 0; warp < S::ROWS / 32; ++warp) most = fmaxf(most, shared[S::SUMS + 4 * warp + 2]);
+DEVICE void begin_rows(Gradients<S>& gradients, const Earlier<S>& earlier, float most, bool is_first) {
   gradients.scale = gradient_scale(most);
   float factor = is_first ? 0.0f : gradients.scale / earlier.scale;
   int place = 0;
@@ -229,23 +236,26 @@ DEVICE void observe_pass(const Args& args, float* shared, const Pass& pass, bool
 // One part of a batch, whose forward pass was the last: adds its gradients, and applies them after the last part.
 template <class S>
 DEVICE void learn_rows(const Args& args, float* shared, int step, const Pass& pass, Earlier<S>& earlier,
-                       HeldMoments<S>& held, bool is_last, const Place& at) {
+                       bool is_last, const Place& at) {
   const Sizes& sizes = known<S>(shared).sizes;
   Gradients<S> gradients;
-  begin_rows<S>(gradients, earlier, shared, pass.first == 0);
+  float most = 0.0f;
+  UNROLL
+  for (int warp = 0; warp < S::ROWS / 32; ++warp) most = fmaxf(most, shared[S::SUMS + 4 * warp + 2]);
+  begin_rows<S>(gradients, earlier, most, pass.first == 0);
   backward<S>(gradients, shared, at);
   MARK(7);
   if (pass.first + S::ROWS < sizes.batch) return keep_rows<S>(gradients, earlier);
   if (is_last) continue_step<S>(args, shared, at);
-  apply<S>(args, shared, gradients, step * sizes.updates + pass.update, held, at);
+  apply<S>(args, shared, gradients, step * sizes.updates + pass.update, at);
   MARK(8);
 }
 
 // One vector step: every lane moves a bar, then the updates. `is_behind` says whether the hidden layers of a soft
 // target network have yet to follow the last update.
 template <class S>
-DEVICE void vector_step(const Args& args, float* shared, int step, Earlier<S>& earlier, HeldMoments<S>& held,
-                        bool& is_behind, const Place& at) {
+DEVICE void vector_step(const Args& args, float* shared, int step, Earlier<S>& earlier, bool& is_behind,
+                        const Place& at) {
   const Known& by_heart = known<S>(shared);
   const Sizes& sizes = by_heart.sizes;
   int passes = count_passes(sizes, S::ROWS), collects = passes_of(sizes.lanes, S::ROWS);
@@ -255,7 +265,6 @@ DEVICE void vector_step(const Args& args, float* shared, int step, Earlier<S>& e
   float4* targets = tiles_of<S>(args, shared, TARGET) + at.slot;
   int chosen = -1, words = 3 * sizes.lanes + sizes.updates * sizes.batch;
   float aim = 0.0f;
-  bool is_read = false;
   if (step + 1 < sizes.steps && 8 * at.thread < words) soon(words_of(args, sizes, step + 1) + 8 * at.thread);
   ROLLED
   for (int number = 0; number < passes; ++number) {
@@ -268,13 +277,10 @@ DEVICE void vector_step(const Args& args, float* shared, int step, Earlier<S>& e
     else if (S::STAGE == S::OUTPUT)
       block_sync();  // the stage of the target network lies where outputs were
     const float* small = shared + (is_value ? S::TARGET_SMALL : S::SMALL);
-    if constexpr (S::CLUSTER > 1)
-      forward<S>(shared, Online<S>{is_value ? targets : online}, small, is_read, at);
-    else if (is_value)
-      forward<S>(shared, Target<S>(targets, is_behind ? online : nullptr, by_heart.own.tau, shared, at), small, false,
-                 at);
+    if (is_value)
+      forward<S>(shared, Target<S>(targets, is_behind ? online : nullptr, by_heart.own.tau, shared, at), small, at);
     else
-      forward<S>(shared, Online<S>{online}, small, false, at);
+      forward<S>(shared, Online<S>{online}, small, at);
     if (is_value) is_behind = false;
     MARK(is_value ? 5 : 4);
     if (pass.kind == COLLECT) {
@@ -286,66 +292,26 @@ DEVICE void vector_step(const Args& args, float* shared, int step, Earlier<S>& e
     }
     if (pass.kind == SELECT && has_row) chosen = select<S>(shared, small, row, at.thread);
     if (is_value && has_row) aim = bootstrap<S>(shared, small, row, chosen, at.thread);
-    is_read = pass.kind != LEARN;
-    if (S::CLUSTER > 1 && is_read) cluster_arrive();
     if (pass.kind != LEARN) continue;
     if (has_row) judge_row<S>(shared, row, aim, pass.first + at.thread < sizes.batch, at);
     if (is_last) begin_step<S>(args, shared, step + 1, at);
     block_sync();
     if (is_last) fetch_features<S>(args, shared, lanes_of<S>(shared), false, at);
     MARK(6);
-    learn_rows<S>(args, shared, step, pass, earlier, held, is_last, at);
-    if (pass.first + S::ROWS >= sizes.batch) is_behind = S::CLUSTER == 1 && (sizes.flags & SOFT);
+    learn_rows<S>(args, shared, step, pass, earlier, is_last, at);
+    if (pass.first + S::ROWS >= sizes.batch) is_behind = sizes.flags & SOFT;
   }
 }
 
-// What a block keeps by heart; complete for all threads on return.
+// All vector steps of a launch, by one block.
 template <class S>
-DEVICE void learn_by_heart(const Args& args, float* shared, const Place& at) {
-  int member = block_id(), count = args.sizes->positions;
-  int tables = 2 * FLAG_WORDS * count + (4 * count + 1) * count;
-  Known* by_heart = reinterpret_cast<Known*>(shared + S::KNOWN);
-  if (at.thread == 0) {
-    by_heart->sizes = *args.sizes;
-    by_heart->reals = *args.reals;
-    by_heart->own = args.per_member[member];
-    by_heart->train[0] = args.train[2 * member];
-    by_heart->train[1] = args.train[2 * member + 1];
-  }
-  int* own_tables = reinterpret_cast<int*>(shared + S::TABLES);
-  for (int i = at.thread; i < tables; i += S::THREADS) own_tables[i] = args.tables[i];
-  for (int i = at.thread; i < 2 * S::D; i += S::THREADS) shared[S::CENTER + i] = args.scaler[member * 2 * S::D + i];
-  for (int i = at.thread; i < 16; i += S::THREADS) shared[S::SUMS + i] = 0.0f;
-  block_sync();
-}
-
-template <class S>
-DEVICE void learn_member(const Args& args, float* shared) {
-  const Place at = place<S>();
-  learn_by_heart<S>(args, shared, at);
-  member_sync<S>();  // nothing is sent to a block that has not begun
-  copy_networks<S, true>(args, shared, at);
-  member_sync<S>();
+DEVICE void learn_alone(const Args& args, float* shared, const Place& at) {
   const Known& by_heart = known<S>(shared);
   Earlier<S> earlier;
-  HeldMoments<S> held;
-  held.load(args, shared, at);
   bool is_behind = false;
   ROLLED
-  for (int step = 0; step < by_heart.sizes.steps; ++step)
-    vector_step<S>(args, shared, step, earlier, held, is_behind, at);
+  for (int step = 0; step < by_heart.sizes.steps; ++step) vector_step<S>(args, shared, step, earlier, is_behind, at);
   if (is_behind) move_target<S>(args, shared, by_heart.own.tau, at);
-  held.store(args, shared, at);
-  member_sync<S>();  // nothing is sent to a block that has ended
-  copy_networks<S, false>(args, shared, at);
-  if (at.thread != 0) return;
-  float loss = 0.0f, q = 0.0f, rows = static_cast<float>(by_heart.sizes.batch);
-  for (int warp = 0; warp < S::ROWS / 32; ++warp) {
-    loss += shared[S::SUMS + 4 * warp];
-    q += shared[S::SUMS + 4 * warp + 1];
-  }
-  args.loss[block_id()] = loss / rows;
-  args.q_mean[block_id()] = q / (rows * static_cast<float>(by_heart.sizes.positions));
 }
 
 }  // namespace tidewalk

@@ -19,9 +19,10 @@ DEVICE int select(const float* shared, const float* small, const Row& row, int t
 // Target of a row: its reward and what the target network, whose outputs were just computed, says of the action
 // `chosen` at the final observation; where that is below 0, of the one that it chooses itself.
 template <class S>
-DEVICE float bootstrap(const float* shared, const float* small, const Row& row, int chosen, int thread) {
+DEVICE float bootstrap(const float* shared, const float* small, const Row& row, int chosen, int thread,
+                       int place = S::OUTPUT, int rows = S::OUT_ROWS) {
   float q[S::OUT], value = 0.0f;
-  action_values<S>(shared, small, thread, q);
+  action_values<S>(shared, small, thread, q, place, rows);
   int count = known<S>(shared).sizes.positions;
   if (chosen < 0) chosen = best_within<S>(q, row);
   UNROLL
@@ -30,39 +31,56 @@ DEVICE float bootstrap(const float* shared, const float* small, const Row& row, 
   return row.reward + row.discount * value;
 }
 
-// What a row adds to the sums of its batch.
-struct Judged {
+// What is found of a row: what it adds to the sums of its batch, and the gradient of its loss at the action's value.
+struct alignas(16) Verdict {
   float loss, action_values, gradient;
+  int action;
 };
 
-// Writes the gradient of the loss of a row at its output units.
+// What the online network says of the values of a row: that of its action, and the sum of all.
+struct Said {
+  float taken, total;
+};
+
 template <class S>
-DEVICE Judged output_gradient(float* shared, const Row& row, float aim, bool is_drawn, int thread) {
-  const Sizes& sizes = known<S>(shared).sizes;
-  float q[S::OUT], taken = 0.0f, total = 0.0f;
-  action_values<S>(shared, shared + S::SMALL, thread, q);
-  int action = row.action, count = sizes.positions;
+DEVICE Said said(const float (&q)[S::OUT], int action, int count) {
+  Said out{0.0f, 0.0f};
   UNROLL
   for (int i = 0; i < S::OUT; ++i) {
-    taken += i < count ? q[i] * (i == action ? 1.0f : 0.0f) : 0.0f;
-    total += i < count ? q[i] : 0.0f;
+    out.taken += i < count ? q[i] * (i == action ? 1.0f : 0.0f) : 0.0f;
+    out.total += i < count ? q[i] : 0.0f;
   }
-  float error = aim - taken, size = fabsf(error), delta = known<S>(shared).reals.huber_delta;
+  return out;
+}
+
+// The Huber loss of a row; nothing where it is not drawn.
+DEVICE Verdict judge(const Known& by_heart, const Row& row, float aim, const Said& said, bool is_drawn) {
+  float error = aim - said.taken, size = fabsf(error), delta = by_heart.reals.huber_delta;
   float within = size < delta ? size : (size != size ? size : delta);
   float slope = size < delta ? error : (error > 0.0f ? delta : error < 0.0f ? -delta : error);
-  float gradient = is_drawn ? -slope : 0.0f;
-  bool is_duelling = sizes.flags & DUELLING;
-  float share = quotient(gradient, static_cast<float>(count));
-  float* out = shared + S::OUTPUT_GRADIENT + thread * S::OUT;
-  UNROLL
-  for (int i = 0; i < S::OUT; ++i) {
-    float plain = i == action ? gradient : 0.0f;
-    float advantage = i == 0 ? gradient : (i <= count ? (i - 1 == action ? gradient : 0.0f) - share : 0.0f);
-    out[i] = is_duelling ? advantage : plain;
-  }
-  if (!is_drawn) return {0.0f, 0.0f, 0.0f};
-  return {0.5f * within * within + delta * (size - within), total, fabsf(gradient)};
+  if (!is_drawn) return {0.0f, 0.0f, 0.0f, row.action};
+  return {0.5f * within * within + delta * (size - within), said.total, -slope, row.action};
 }
+
+// Gradient of the loss of a row at its outputs.
+struct OutputGradient {
+  float gradient, share;
+  int action, count;
+  bool is_duelling;
+
+  DEVICE OutputGradient(const Verdict& row, const Sizes& sizes)
+      : gradient(row.gradient),
+        share(quotient(row.gradient, static_cast<float>(sizes.positions))),
+        action(row.action),
+        count(sizes.positions),
+        is_duelling(sizes.flags & DUELLING) {}
+
+  DEVICE float at(int out) const {
+    float plain = out == action ? gradient : 0.0f;
+    float advantage = out == 0 ? gradient : (out <= count ? (out - 1 == action ? gradient : 0.0f) - share : 0.0f);
+    return is_duelling ? advantage : plain;
+  }
+};
 
 // Power of two by which the gradients of a block's rows are scaled: the largest of a row, of size `most`, comes to lie
 // between 8 and 16. What is smaller by 2^-20 or more loses digits, and adds nothing that shows.
@@ -123,58 +141,6 @@ struct Moments {
   }
 };
 
-// Moments of the warp's own tiles: in registers for a whole launch where a cluster shares the member, else of none.
-template <class S, bool = (S::CLUSTER > 1)>
-struct HeldMoments {
-  DEVICE void load(const Args&, float*, const Place&) {}
-  DEVICE void store(const Args&, float*, const Place&) {}
-};
-
-template <class S>
-struct HeldMoments<S, true> {
-  float4 first[S::OWN + 2], second[S::OWN + 2];
-
-  template <class Use>
-  DEVICE void for_all(const Args& args, float* shared, const Place& at, Use use) {
-    UNROLL
-    for (int number = 0; number < S::OWN + 2; ++number) {
-      Own own = own_tile<S>(number, at);
-      int place = own.tile * S::SPAN + at.slot;
-      if (!own.exists) continue;
-      use(first[number], tiles_of<S>(args, shared, MOMENT1)[place]);
-      use(second[number], tiles_of<S>(args, shared, MOMENT2)[place]);
-    }
-  }
-
-  DEVICE void load(const Args& args, float* shared, const Place& at) {
-    for_all(args, shared, at, [](float4& own, float4& tile) { own = tile; });
-  }
-
-  DEVICE void store(const Args& args, float* shared, const Place& at) {
-    for_all(args, shared, at, [](float4& own, float4& tile) { tile = own; });
-  }
-
-  DEVICE void take(int number, float4& one, float4& two, const Place&) {
-    one = first[number];
-    two = second[number];
-  }
-
-  DEVICE void give(int number, const Own&, const float4& one, const float4& two) {
-    first[number] = one;
-    second[number] = two;
-  }
-};
-
-template <class S>
-DEVICE HeldMoments<S, true>& moments_of(const Args&, float*, HeldMoments<S, true>& held, const Place&) {
-  return held;
-}
-
-template <class S>
-DEVICE Moments<S> moments_of(const Args& args, float* shared, HeldMoments<S, false>&, const Place& at) {
-  return Moments<S>(args, shared, at);
-}
-
 // Output weights or biases, and their targets, which live on chip.
 template <class S>
 DEVICE void apply_small(float* shared, int tile, float4& first, float4& second, const float (&gradient)[4],
@@ -191,9 +157,9 @@ DEVICE void apply_small(float* shared, int tile, float4& first, float4& second, 
       target = *weight;
     else if (share > 0.0f)
       follow(target, *weight, share);
-    if (tile == S::BIG_TILES || i > 1 || at.quad > 0) continue;
-    send_others<S>(weight, *weight);  // biases of the first layer
-    send_others<S>(&target, target);
+    if (!is_sent<S>(weight, tile, at)) continue;
+    send_others<S>(weight, *weight);
+    if (share > 0.0f) send_others<S>(&target, target);
   }
 }
 
@@ -202,9 +168,9 @@ struct Factors {
   float weights, biases, share;
 };
 
-template <class S, class Source>
+template <class S>
 DEVICE void apply_tiles(float* shared, const Gradients<S>& gradients, const float (&biases)[4], const Factors& factors,
-                        Source& moments, const Step& step, const Place& at) {
+                        Moments<S>& moments, const Step& step, const Place& at) {
   float4* weights = reinterpret_cast<float4*>(shared + S::WEIGHTS);
   UNROLL
   for (int number = 0; number < S::OWN + 2; ++number) {
@@ -212,15 +178,10 @@ DEVICE void apply_tiles(float* shared, const Gradients<S>& gradients, const floa
     float4 first, second;
     moments.take(number, first, second, at);
     if (!own.exists) continue;
-    int place = own_place<S>(own.tile, true, at);
     if (number < S::OWN) {
-      float4 weight = weights[place];
+      float4 weight = weights[own.tile * S::SPAN + at.slot];
       adam(weight, first, second, gradients.hidden[number < S::OWN ? number : 0], factors.weights, step);
-      weights[place] = weight;
-      if (number < S::OWN_IN)
-        send_others<S>(weights + place, weight);
-      else
-        send_weights<S>(shared, own.tile, weight, at);
+      weights[own.tile * S::SPAN + at.slot] = weight;
     } else if (number == S::OWN) {
       apply_small<S>(shared, own.tile, first, second, gradients.output, factors.weights, step, factors.share, at);
     } else {
@@ -265,58 +226,58 @@ DEVICE void move_tile(float4& target, const float4& weight, float share) {
     follow(target, weight, share);
 }
 
-// Moves the hidden layers of the target network, all at once: by a share of the way, or the whole way. In a cluster
-// only the second of them.
+// Moves the hidden layers of the target network, all at once: by a share of the way, or the whole way.
 template <class S>
 DEVICE void move_target(const Args& args, float* shared, float share, const Place& at) {
-  constexpr int FIRST = S::CLUSTER > 1 ? S::OWN_IN : 0, AT_ONCE = S::CLUSTER > 1 ? 4 : 1;
   float4* targets = tiles_of<S>(args, shared, TARGET);
   const float4* weights = tiles_of<S>(args, shared, PARAMS);
-  _Pragma("unroll AT_ONCE") for (int number = FIRST; number < S::OWN; ++number) {
+  ROLLED
+  for (int number = 0; number < S::OWN; ++number) {
     Own own = own_tile<S>(number, at);
-    int place = own_place<S>(own.tile, true, at);
+    int place = own.tile * S::SPAN + at.slot;
     if (own.exists) move_tile(targets[place], weights[place], share);
   }
 }
 
-// Moves the first layer of the target network, as every block of a cluster knows it.
-template <class S>
-DEVICE void move_first_layer(const Args& args, float* shared, float share) {
-  using All = FirstLayer<S>;
-  const Place at = place<All>();
-  float4* targets = tiles_of<S>(args, shared, TARGET) + at.slot;
-  const float4* weights = tiles_of<S>(args, shared, PARAMS) + at.slot;
-  _Pragma("unroll 2") for (int tile = at.share; tile < S::IN_TILES; tile += All::SPLIT)
-    move_tile(targets[tile * S::IN_SPAN], weights[tile * S::IN_SPAN], share);
-}
+// What the norm of the gradients makes of an update: `number` counts those of this launch.
+struct Applied {
+  Factors factors;
+  Step step;
+  bool is_soft, is_copy;
+};
 
-// Everything an update changes, once all gradients are known; the hidden layers of a soft target network, though, where
-// one block has the member, only when they are used. `number` counts the updates of this launch.
 template <class S>
-DEVICE void apply(const Args& args, float* shared, const Gradients<S>& gradients, int number, HeldMoments<S>& held,
-                  const Place& at) {
+DEVICE Applied applied(const Args& args, const float* shared, float factor, float bias_factor, int number,
+                       const Place& at) {
   const Known& by_heart = known<S>(shared);
   const Sizes& sizes = by_heart.sizes;
-  auto&& moments = moments_of<S>(args, shared, held, at);
   const float* corrections = args.corrections + 2 * (block_id() * sizes.steps * sizes.updates + number);
-  float correction1 = corrections[0], correction2 = corrections[1], biases[4];
-  UNROLL
-  for (int i = 0; i < 4; ++i) biases[i] = gradients.bias(i, at);
-  float bias_factor = 1.0f / (gradients.scale * static_cast<float>(sizes.batch)), factor = bias_factor / INPUT_SCALE;
-  leave_squares<S>(shared, gradients, biases, factor, bias_factor, at);
-  member_sync<S>();
+  Step step{by_heart.own.lr, corrections[0], corrections[1], by_heart.reals.adam_eps};
   float total = warp_sum(at.thread % 32 < S::CLASSES * S::UNIT_GROUPS ? shared[S::NORMS + at.thread % 32] : 0.0f);
   float norm = sqrtf(total), most = by_heart.reals.max_grad_norm;
   bool is_soft = sizes.flags & SOFT;
   bool is_copy = !is_soft && (sizes.learned + number + 1) % sizes.target_period == 0;
   float share = is_soft ? by_heart.own.tau : is_copy ? 1.0f : 0.0f;
   float clip = norm < most ? 1.0f : most / norm;
-  Step step{by_heart.own.lr, correction1, correction2, by_heart.reals.adam_eps};
-  apply_tiles<S>(shared, gradients, biases, {clip * factor, clip * bias_factor, share}, moments, step, at);
-  if (is_copy || (S::CLUSTER > 1 && is_soft)) move_target<S>(args, shared, share, at);
-  if (S::CLUSTER == 1) return;
-  member_sync<S>();  // all have been sent the first layer
-  if (share > 0.0f) move_first_layer<S>(args, shared, share);
+  return {{clip * factor, clip * bias_factor, share}, step, is_soft, is_copy};
+}
+
+// Everything an update changes, once all gradients are known; the hidden layers of a soft target network, though, only
+// when they are used. `number` counts the updates of this launch.
+template <class S>
+DEVICE void apply(const Args& args, float* shared, const Gradients<S>& gradients, int number, const Place& at) {
+  const Known& by_heart = known<S>(shared);
+  Moments<S> moments(args, shared, at);
+  float biases[4];
+  UNROLL
+  for (int i = 0; i < 4; ++i) biases[i] = gradients.bias(i, at);
+  float bias_factor = 1.0f / (gradients.scale * static_cast<float>(by_heart.sizes.batch));
+  float factor = bias_factor / INPUT_SCALE;
+  leave_squares<S>(shared, gradients, biases, factor, bias_factor, at);
+  block_sync();
+  const Applied how = applied<S>(args, shared, factor, bias_factor, number, at);
+  apply_tiles<S>(shared, gradients, biases, how.factors, moments, how.step, at);
+  if (how.is_copy) move_target<S>(args, shared, 1.0f, at);
 }
 
 }  // namespace tidewalk

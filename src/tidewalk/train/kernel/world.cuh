@@ -51,8 +51,8 @@ struct Bar {
 template <class S>
 struct Mail {
   static constexpr int AT_ONCE = 4;
-  int2 records[AT_ONCE][S::ROWS];
-  int bars[AT_ONCE][4][S::ROWS];
+  int2 records[AT_ONCE][S::OWN_ROWS];
+  int bars[AT_ONCE][4][S::OWN_ROWS];
 };
 static_assert(sizeof(Mail<Shape<32, 64, 64, 3>>) == 4 * 24 * 64, "see MAIL");
 
@@ -142,15 +142,16 @@ DEVICE void observe(const Args& args, float* shared, const Row* rows, bool is_fi
 
 // Action values of a row from the partial sums of the output layer.
 template <class S>
-DEVICE void action_values(const float* shared, const float* small, int row, float (&q)[S::OUT]) {
+DEVICE void action_values(const float* shared, const float* small, int row, float (&q)[S::OUT],
+                          int place = S::OUTPUT, int rows = S::OUT_ROWS) {
   const Sizes& sizes = known<S>(shared).sizes;
-  const float4* sums = reinterpret_cast<const float4*>(shared + S::OUTPUT + row * S::OUT);
+  const float4* sums = reinterpret_cast<const float4*>(shared + place + row * S::OUT);
   UNROLL
   for (int i = 0; i < S::OUT / 4; ++i) {
     float numbers[4][S::PARTS];
     UNROLL
     for (int part = 0; part < S::PARTS; ++part) {
-      float4 four = sums[part * S::ROWS * S::OUT / 4 + i];
+      float4 four = sums[part * rows * S::OUT / 4 + i];
       numbers[0][part] = four.x;
       numbers[1][part] = four.y;
       numbers[2][part] = four.z;
@@ -184,34 +185,45 @@ DEVICE int best_within(const float (&q)[S::OUT], const Row& row) {
   return best;
 }
 
-// All that the lane of this thread's row needs for its step but the action values.
+// Where a lane is, and the flags of its bar and of the next.
+struct Standing {
+  int bar, position, age, flags, next_flags;
+};
+
+// All that a lane needs for its step but the action values.
 template <class S>
-DEVICE void place_lane(const Args& args, float* shared, int step, int lane, const unsigned* words, Row& row) {
+DEVICE void place_lane(const Args& args, float* shared, int step, int lane, const unsigned* words,
+                       const Standing& standing, Row& row) {
   const Known& by_heart = known<S>(shared);
   const Sizes& sizes = by_heart.sizes;
   lane = lane < sizes.lanes ? lane : sizes.lanes - 1;
-  int number = block_id() * sizes.lanes + lane;
   unsigned explore = words[lane], choice = words[sizes.lanes + lane], restart = words[2 * sizes.lanes + lane];
-  int bar = args.bar[number], position = args.position[number], age = args.age[number];
   float epsilon = args.epsilon[step * sizes.members + block_id()];
-  int flags = args.flags[bar], next_flags = args.flags[bar + 1];
-  set_bounds(row, tables_of<S>(shared), sizes.positions, flags, position);
+  set_bounds(row, tables_of<S>(shared), sizes.positions, standing.flags, standing.position);
   bool is_exploring = static_cast<float>(explore >> 8) * (1.0f / (1 << 24)) < epsilon;
   int random = row.low + static_cast<int>(choice % static_cast<unsigned>(row.high - row.low + 1));
-  int start = by_heart.train[0], stop = by_heart.train[1];
-  bool restarts = bar + 1 >= stop || age + 1 >= sizes.episode_bars || (next_flags & GAP) != 0;
-  row.bar = bar;
-  row.position = position;
-  row.age = age;
+  int start = by_heart.train[0], stop = by_heart.train[1], next = standing.bar + 1;
+  bool restarts = next >= stop || standing.age + 1 >= sizes.episode_bars || (standing.next_flags & GAP) != 0;
+  row.bar = standing.bar;
+  row.position = standing.position;
+  row.age = standing.age;
   row.action = is_exploring ? random : -1;
-  row.final_bar = restarts ? start + static_cast<int>(restart % static_cast<unsigned>(stop - start)) : bar + 1;
+  row.final_bar = restarts ? start + static_cast<int>(restart % static_cast<unsigned>(stop - start)) : next;
   row.final_position = restarts ? sizes.flat : -1;
 }
 
-// One bar for the lane of this thread's row: act, store the record, move or restart. All blocks that share the member
-// write the same, so that each may read it.
+// The same, from what the last step left in memory.
 template <class S>
-DEVICE void move_lane(const Args& args, float* shared, int step, int lane, const Row& row, int thread) {
+DEVICE void place_lane(const Args& args, float* shared, int step, int lane, const unsigned* words, Row& row) {
+  const Sizes& sizes = known<S>(shared).sizes;
+  int number = block_id() * sizes.lanes + (lane < sizes.lanes ? lane : sizes.lanes - 1), bar = args.bar[number];
+  const Standing standing{bar, args.position[number], args.age[number], args.flags[bar], args.flags[bar + 1]};
+  place_lane<S>(args, shared, step, lane, words, standing, row);
+}
+
+// One bar for the lane of this thread's row: act, store the record, move or restart.
+template <class S>
+DEVICE void move_lane(const Args& args, float* shared, int step, int lane, Row& row, int thread) {
   const Sizes& sizes = known<S>(shared).sizes;
   float q[S::OUT];
   action_values<S>(shared, shared + S::SMALL, thread, q);
@@ -221,9 +233,9 @@ DEVICE void move_lane(const Args& args, float* shared, int step, int lane, const
   int number = block_id() * sizes.lanes + lane, slot = (sizes.clock + step) % sizes.slots;
   long long record = static_cast<long long>(slot * sizes.lanes + lane) * sizes.members + block_id();
   args.replay[record] = {row.bar, row.position | (action << 8) | ((row.age == 0) << 16)};
-  args.bar[number] = row.final_bar;
-  args.position[number] = restarts ? row.final_position : action;
-  args.age[number] = restarts ? 0 : row.age + 1;
+  args.bar[number] = row.bar = row.final_bar;
+  args.position[number] = row.position = restarts ? row.final_position : action;
+  args.age[number] = row.age = restarts ? 0 : row.age + 1;
 }
 
 // Draws a transition by a random word, `stored` vector steps having been stored. Of one that ends with the newest
@@ -289,7 +301,7 @@ DEVICE void finish_row(const Args& args, float* shared, int number) {
       int position = record.y & 0xff, action = (record.y >> 8) & 0xff;
       is_valid = is_valid && base + i < sizes.n_step && (base + i == 0 || ((record.y >> 16) & 1) == 0);
       if (!is_valid) continue;
-      int(&words)[4][S::ROWS] = mail.bars[i];
+      int(&words)[4][S::OWN_ROWS] = mail.bars[i];
       float half_spread = sizes.flags & SPREAD ? float_of(words[3][number]) : 0.0f;
       Bar bar{words[0][number], words[1][number], words[2][number], half_spread};
       if (steps == 0) {
