@@ -8,7 +8,8 @@ import jax
 from tidewalk.core.errors import ConfigError
 from tidewalk.run.mesh import devices, used_devices
 from tidewalk.run.study import Study
-from tidewalk.train.kernel.plan import map_plan_for, plan_for, shared_out, unfit, unsupported
+from tidewalk.train.kernel import trial
+from tidewalk.train.kernel.plan import map_plan_for, plan_for, shared_out, too_long, unfit, unsupported
 
 
 def with_learner(study: Study) -> tuple[Study, tuple[str, ...]]:
@@ -47,11 +48,12 @@ def _kernel_in_words(study: Study) -> str:
 
 
 def _against_kernel(study: Study) -> str | None:
-    precision = study.config.output.precision
+    precision, count = study.config.output.precision, used_devices(study.num_members)
     reason = unsupported(study.program, precision, has_limits=study.limits is not None)
+    reason = reason or too_long(study.program, study.num_members // count)
     if reason is not None:
         return reason
     plans = plan_for(study.program, precision), map_plan_for(study.program, precision)
     largest = max(plans, key=lambda plan: plan.shared_bytes)
-    used = devices()[: used_devices(study.num_members)]
-    return next(filter(None, (unfit(device, largest) for device in used)), None)
+    reason = next(filter(None, (unfit(device, largest) for device in devices()[:count])), None)
+    return reason or trial.refusal()

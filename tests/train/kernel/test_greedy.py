@@ -6,6 +6,7 @@ Every operand and result ends and begins at a page that nobody may touch.
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -324,12 +325,25 @@ def test_a_walk_is_that_of_a_plain_loop(env):
         np.testing.assert_array_equal(found[2][member], path)
 
 
+@pytest.mark.parametrize("at_a_time", [16, 132])
 @pytest.mark.parametrize(("members", "tiles"), [(1, 1), (1, 466), (28, 466), (132, 466), (200, 466), (1024, 466)])
-def test_blocks_are_cut_so_that_they_end_soon(members, tiles):
-    count = greedy.parts(members, tiles)
+def test_blocks_are_cut_so_that_they_end_soon(members, tiles, at_a_time):
+    count = greedy.parts(members, tiles, at_a_time)
     assert 1 <= count <= tiles
-    rounds = -(-members * count // 132) * -(-tiles // count)
-    assert rounds <= max(-(-tiles // count), 1.2 * members * tiles / 132)
+    rounds = -(-members * count // at_a_time) * -(-tiles // count)
+    assert rounds <= max(-(-tiles // count), 1.2 * members * tiles / at_a_time)
+
+
+@pytest.mark.parametrize(("device", "at_a_time"), [({"core_count": 20}, 20), ({}, 132)])
+def test_blocks_are_cut_for_the_device_that_runs_them(monkeypatch, device, at_a_time):
+    asked = []
+    monkeypatch.setattr(greedy, "parts", lambda *given: asked.append(given[-1]) or 1)
+    monkeypatch.setattr(jax, "local_devices", lambda: [SimpleNamespace(**device)])
+    world = world_of("default")
+    shapes = jax.eval_shape(lambda: networks("default"))
+    with jax.default_matmul_precision("float32"):
+        jax.eval_shape(functools.partial(validate_all, by_kernel(world.program)), *world.fixed, shapes)
+    assert asked == [at_a_time]
 
 
 def test_validation_is_two_calls_and_no_loop(monkeypatch):

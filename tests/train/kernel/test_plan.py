@@ -68,9 +68,11 @@ def test_the_shipped_kernels_assemble(architecture, tmp_path):
 
 @pytest.mark.skipif(emulated.COMPILER is None, reason="no g++ to compile the kernel for the host")
 def test_sizes_are_those_of_the_sources(tmp_path):
+    kept = "(S::CLUSTER > 1 ? tidewalk::NETWORKS : tidewalk::NETWORKS - 1)"
     lines = [
         f"{{ using S = tidewalk::Shape<{p.observed}, {p.hidden}, {p.rows}, {p.products}, {p.split}, "
-        f'{p.cluster}>; std::printf("%d %d %d\\n", 4 * S::SHARED, 12 * S::CLUSTER * S::TILES * S::SPAN, S::THREADS); }}'
+        f'{p.cluster}>; std::printf("%d %d %d\\n", 4 * S::SHARED, '
+        f"4 * {kept} * S::CLUSTER * S::TILES * S::SPAN, S::THREADS); }}"
         for p in (*PLANS, *CLUSTER_PLANS)
     ]
     lines += [
@@ -178,6 +180,39 @@ def test_few_members_are_shared_out_to_several_blocks_each():
     older = SimpleNamespace(compute_capability="8.0", core_count=108)
     assert plan.shared_out(Plan(48, 128, 3), 1, older).cluster == 1
     assert plan.shared_out(Plan(48, 128, 3), 1, SimpleNamespace(platform="cpu")).cluster == 1
+
+
+def program_of(steps=50, lanes=64, batch=64, updates=1):
+    whole = world().program
+    agent = dataclasses.replace(whole.agent, batch_size=batch, updates_per_step=updates)
+    return dataclasses.replace(whole, agent=agent, steps_per_epoch=steps, lanes=lanes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "members", "steps"),
+    [
+        ({}, 1, 50),
+        ({}, 1024, 50),
+        ({"steps": 9000}, 1, 5000),  # two passes each
+        ({"steps": 9000}, 33, 1985),  # random words, that take 64 MiB
+        ({"steps": 9000, "lanes": 1, "batch": 1}, 1024, 156),  # few words, and 32 members that wait for one another
+        ({"steps": 9000, "batch": 4096, "updates": 10}, 1, 15),
+        ({"batch": 4096, "updates": 500}, 1, 1),
+    ],
+)
+def test_a_launch_holds_as_many_steps_as_end_soon(sizes, members, steps):
+    program = program_of(**sizes)
+    assert call.chunk_steps(program, members) == steps
+    assert steps == 1 or steps * plan.step_passes(program, members) <= plan.MOST_PASSES
+
+
+def test_a_step_that_would_take_seconds_is_no_kernels():
+    assert plan.too_long(program_of(batch=4096, updates=600), 32) is None
+    said = plan.too_long(program_of(batch=4096, updates=600), 33)
+    assert said == (
+        "a vector step of 64 lanes and 600 update(s) of 4096 transitions for 33 member(s) would keep the device busy "
+        "for seconds"
+    )
 
 
 def test_the_kernel_is_one_call_that_changes_its_state_in_place():

@@ -15,7 +15,7 @@ from tidewalk.core import keys
 from tidewalk.core.arrays import Array, Float32, Int32, UInt32
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
-from tidewalk.train.kernel.plan import AnyPlan, Plan, plan_for, ptx, shared_out
+from tidewalk.train.kernel.plan import MOST_PASSES, AnyPlan, Plan, plan_for, ptx, shared_out, step_passes
 from tidewalk.train.kernel.tables import rule_tables
 from tidewalk.train.population import Lanes, Members, Program, TrainState
 
@@ -80,8 +80,10 @@ def precision_name() -> str:
 
 
 def chunk_steps(program: Program, members: int) -> int:
-    """Vector steps of a launch, so that their random words take at most `WORD_BYTES`."""
-    return min(program.steps_per_epoch, max(1, WORD_BYTES // (4 * program.step_words * members)))
+    """Vector steps of a launch, so that their random words take at most `WORD_BYTES`, and all of them not too long."""
+    by_words = WORD_BYTES // (4 * program.step_words * members)
+    by_time = MOST_PASSES // step_passes(program, members)
+    return min(program.steps_per_epoch, max(1, min(by_words, by_time)))
 
 
 def launch(

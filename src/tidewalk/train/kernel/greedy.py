@@ -12,17 +12,18 @@ from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
 from tidewalk.trading.env import Tally
 from tidewalk.train.kernel import call
-from tidewalk.train.kernel.plan import MapPlan, WalkPlan, map_plan_for
+from tidewalk.train.kernel.plan import MapPlan, WalkPlan, map_plan_for, multiprocessors
 from tidewalk.train.kernel.tables import rule_tables
 from tidewalk.train.passes import Rollout
 from tidewalk.train.population import Program
 
 _BAR_BYTES, _PATH_BYTES = 8, 40
 """Memory of a bar of a member between the two kernels, a map and a square; and of what is counted along a path."""
-_BLOCKS, _LOAD_TILES, _MOST_WAVES = 132, 1, 8
-"""What the cut of the maps into blocks is made for: a large GPU's multiprocessors, of which a block fills one; what
-bringing a network on chip takes, in tiles; and the most blocks that follow one another on a multiprocessor before
-members alone fill them well."""
+_LOAD_TILES, _MOST_WAVES = 1, 8
+"""What bringing a network on chip takes, in tiles; and the most blocks that follow one another on a multiprocessor
+before members alone fill them well."""
+_MULTIPROCESSORS = 132
+"""Of a large GPU, for a device that does not say how many it has."""
 
 
 def greedy(
@@ -75,13 +76,19 @@ def bar_bytes(*, with_path: bool) -> int:
     return _BAR_BYTES + with_path * _PATH_BYTES
 
 
-def parts(members: int, tiles: int) -> int:
-    """Blocks that share the tiles of a member: as many as end soonest, by the waves in which all blocks run."""
+def parts(members: int, tiles: int, at_a_time: int) -> int:
+    """Blocks that share the tiles of a member: as many as end soonest, by the waves in which all blocks run.
+
+    Args:
+        members: N.
+        tiles: of a member.
+        at_a_time: blocks that run at a time; each fills a multiprocessor.
+    """
 
     def tiles_of_time(count: int) -> int:
-        return -(-members * count // _BLOCKS) * (-(-tiles // count) + _LOAD_TILES)
+        return -(-members * count // at_a_time) * (-(-tiles // count) + _LOAD_TILES)
 
-    return min(range(1, min(tiles, _BLOCKS * _MOST_WAVES) + 1), key=tiles_of_time)
+    return min(range(1, min(tiles, at_a_time * _MOST_WAVES) + 1), key=tiles_of_time)
 
 
 def _maps(plan: MapPlan, program: Program, operands: tuple[Array, ...], bars: int) -> tuple[Array, Array]:
@@ -92,7 +99,8 @@ def _maps(plan: MapPlan, program: Program, operands: tuple[Array, ...], bars: in
     members, tiles = operands[-1].shape[0], -(-bars // plan.rows)
     shapes = [jax.ShapeDtypeStruct((members, tiles * plan.rows), dtype) for dtype in (jnp.int32, jnp.float32)]
     operands = (_map_sizes(program, bars, tiles), *operands)
-    words, squares = call.run_kernel(plan, operands, shapes, (members, parts(members, tiles)))
+    blocks = parts(members, tiles, multiprocessors(jax.local_devices()[0]) or _MULTIPROCESSORS)
+    words, squares = call.run_kernel(plan, operands, shapes, (members, blocks))
     return words, squares
 
 

@@ -19,6 +19,13 @@ OUTPUTS = 8
 """Output units that a kernel holds, padding included."""
 PRODUCTS = {"float32": 3, "tf32": 1}
 """Products of halves that make up one of a precision: three keep 22 bits of a number, one keeps tf32's eleven."""
+TAKEN_SINCE = "CUDA 12.3"
+"""The first CUDA whose drivers take the assembly text, PTX ISA 8.3."""
+MOST_PASSES = 10_000
+"""Passes of a launch one after the other, at most a third of a second on an H200: a GPU that has a screen as well may
+end a kernel that runs for seconds. A vector step that takes four times as many is left to XLA."""
+_PASS_ROWS, _AT_A_TIME = 64, 32
+"""Rows of a batch in a pass; and members that even a small GPU works on at a time."""
 _WIDTHS, _OBSERVED = (64, 128), (32, 48, 64, 128)
 _MIN_CAPABILITY, _CLUSTER_CAPABILITY = 8.0, 9.0
 _CLUSTER = 4
@@ -74,23 +81,25 @@ class Plan:
     @property
     def scratch(self) -> tuple[int, int, int]:
         """Numbers of a member that a launch keeps in its own order (see `layout.cuh`): networks, fours, 4."""
-        return 3, (self.observed // 8 + self.hidden // 8 + 2) * 2 * self.hidden, 4
+        networks = 3 if self.cluster == 1 else 4
+        return networks, (self.observed // 8 + self.hidden // 8 + 2) * 2 * self.hidden, 4
 
     @property
     def shared_bytes(self) -> int:
         """Memory on chip that a block needs: the offsets of `layout.cuh`."""
         inputs, units, rows = self.observed + 8, self.hidden + 8, self.rows
-        own = self.hidden // self.cluster
-        head = OUTPUTS * (own + 8) + self.hidden + own + OUTPUTS
-        layers = self.hidden * (self.observed + own)
-        weights = layers + 2 * head
-        parts = self.cluster * min(self.threads // 32 // (rows // 16), own // 32)
-        staged, output = 2 * max(2, self.split) * 8 * own, rows * ((parts + 1) * OUTPUTS + 24)
-        output = max(output, staged) if self.cluster == 1 else output + self.hidden * (own + 8) + layers
-        activations = rows * (inputs + 2 * units) + output
+        network = self.hidden * (self.observed + self.hidden)
         positions = OUTPUTS - 1
-        tables = (2 * FLAG_WORDS + 4 * positions + 1) * positions
-        size = 4 * (weights + activations + 2 * self.observed + 24 * rows + 80 + -(-tables // 4) * 4)
+        tables = -(-((2 * FLAG_WORDS + 4 * positions + 1) * positions) // 4) * 4
+        if self.cluster > 1:
+            head, own = OUTPUTS * (self.hidden + 4) + 2 * self.hidden + OUTPUTS, rows // self.cluster
+            parts = 3 * own * (self.observed + self.hidden)
+            return 4 * (2 * (network + head) + parts + 2 * self.observed + 24 * own + 4 * rows + 80 + tables)
+        head = OUTPUTS * units + 2 * self.hidden + OUTPUTS
+        parts = min(self.threads // 32 // (rows // 16), self.hidden // 32)
+        staged, output = 2 * max(2, self.split) * 8 * self.hidden, rows * ((parts + 1) * OUTPUTS + 24)
+        activations = rows * (inputs + 2 * units) + max(output, staged)
+        size = 4 * (network + 2 * head + activations + 2 * self.observed + 24 * rows + 80 + tables)
         raw = 4 * rows * self.observed
         return size + raw if self.hidden == max(_WIDTHS) and size + raw <= 227 * 1024 else size
 
@@ -149,7 +158,7 @@ def shared_out(plan: Plan, members: int, device: Any) -> Plan:
     """
     if float(getattr(device, "compute_capability", "0")) < _CLUSTER_CAPABILITY:
         return plan
-    places = int(getattr(device, "core_count", 0)) // 18 * (18 // _CLUSTER)
+    places = multiprocessors(device) // 18 * (18 // _CLUSTER)
     holding = (other for other in CLUSTER_PLANS if _holds(other, plan) and other.shared_bytes <= _shared_memory(device))
     return next(holding, plan) if members <= places else plan
 
@@ -194,6 +203,22 @@ def unsupported(program: Program, precision: str, *, has_limits: bool) -> str | 
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
+def step_passes(program: Program, members: int) -> int:
+    """Passes of a vector step and its updates that follow one another, by an estimate that knows no device."""
+    agent, turns = program.agent, -(-members // _AT_A_TIME)
+    updates = agent.updates_per_step * -(-agent.batch_size // _PASS_ROWS)
+    return turns * (-(-program.lanes // _PASS_ROWS) + updates)
+
+
+def too_long(program: Program, members: int) -> str | None:
+    """Why a single vector step would take a kernel too long, in words; None where it does not."""
+    if step_passes(program, members) <= 4 * MOST_PASSES:
+        return None
+    agent = program.agent
+    step = f"{program.lanes} lanes and {agent.updates_per_step} update(s) of {agent.batch_size} transitions"
+    return f"a vector step of {step} for {members} member(s) would keep the device busy for seconds"
+
+
 def unfit(device: Any, plan: Plan) -> str | None:
     """Why a device cannot run a kernel, in words; None where it can."""
     said = f"{device.device_kind} {device.client.platform_version}".upper()
@@ -208,6 +233,11 @@ def unfit(device: Any, plan: Plan) -> str | None:
         remedy = f"; --hidden of up to {narrow.hidden} would fit" if narrow.shared_bytes <= shared else ""
         return f"it needs {plan.shared_bytes} bytes of memory on chip, and {device.device_kind} has {shared}{remedy}"
     return None
+
+
+def multiprocessors(device: Any) -> int:
+    """Multiprocessors of a device; 0 where it has none, or does not say."""
+    return int(getattr(device, "core_count", 0))
 
 
 def _shared_memory(device: Any) -> int:
