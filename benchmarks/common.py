@@ -9,22 +9,27 @@ import datetime as dt
 import json
 import os
 import platform
+import resource
+import shlex
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import children
+
+ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 7
 """Fewest timed rounds of a figure; see README.md."""
 WARM_UP = 2
 _MOST_ROUNDS = 51
 _VERSIONS = ("jax", "jaxlib", "numpy", "equinox", "optax", "polars", "torch")
-_FLAGS = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "JAX_ENABLE_X64", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+_FLAGS = ("XLA_FLAGS", "NPROC", "JAX_NUM_CPU_DEVICES", "JAX_ENABLE_X64", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,68 @@ def parser(doc: str, *, device: bool = True) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if device:
         found.add_argument("--device", choices=("cpu", "gpu"), help="default: the best that jax finds")
-    found.add_argument("--json", type=Path, help="write the figures to this file, after every row")
+    found.add_argument("--json", type=file, help="write the figures to this file, after every row")
     found.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
     return found
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between, for options."""
-    return tuple(int(part) for part in text.split(","))
+def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], Any]:
+    """What reads a number for an option: a finite one, not below the least."""
+    words = "a whole number" if kind is int else "a number"
+
+    def read(text: str) -> int | float:
+        with contextlib.suppress(ValueError):
+            if least <= (value := kind(text)) < float("inf"):
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is {words} from {least:g} on")
+
+    return read
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], str]:
+    """What reads a name for an option."""
+    known = tuple(dict.fromkeys(names))
+
+    def read(text: str) -> str:
+        if text not in known:
+            raise argparse.ArgumentTypeError(f"there is no {text!r}; there are {', '.join(known)}")
+        return text
+
+    return read
+
+
+def several(one: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """What reads different values with commas between, each as `one` reads it."""
+
+    def read(text: str) -> tuple[Any, ...]:
+        found = tuple(one(part.strip()) for part in text.split(","))
+        if len(set(found)) < len(found):
+            raise argparse.ArgumentTypeError(f"{text!r} names a value twice")
+        return found
+
+    return read
+
+
+numbers = several(at_least(1))
+"""Whole numbers from 1 on."""
+
+
+def file(text: str) -> Path:
+    """A file that can be written, by its path alone."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder; name a file in it")
+    folder(str(path.parent))
+    return path
+
+
+def folder(text: str) -> Path:
+    """A folder that is there or can be made."""
+    path = Path(text)
+    there = next((above for above in (path, *path.parents) if above.exists()), path)
+    if not text or (there.exists() and not there.is_dir()):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a folder{f', and {there} is a file' if text else ''}")
+    return path
 
 
 def opened(question: str, options: argparse.Namespace, columns: Sequence[Column]) -> Report:
@@ -111,7 +170,6 @@ def write(report: Report, *, is_whole: bool = False) -> None:
     """The figures so far as JSON, in place of the file before, with their table as text."""
     if report.path is None:
         return
-    report.path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "schema": 1,
         "question": report.question,
@@ -123,9 +181,15 @@ def write(report: Report, *, is_whole: bool = False) -> None:
         "notes": report.notes,
         "table": table(report.rows, report.columns) if report.rows else None,
     }
-    beside = report.path.with_suffix(".part")
-    beside.write_text(json.dumps(content, indent=1, default=str))
-    beside.replace(report.path)
+    put(report.path, json.dumps(content, indent=1, default=str))
+
+
+def put(path: Path, text: str) -> None:
+    """A file in place of the one before, whole whenever the program is stopped."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(text)
+    beside.replace(path)
 
 
 def close(report: Report) -> int:
@@ -149,6 +213,9 @@ def attempt(report: Report, name: str) -> Iterator[None]:
 
 
 def failed(report: Report, name: str, error: Exception) -> None:
+    """Keep and say the reason of a failure, unless a signal has ended what was waited for."""
+    if children.is_stopping():
+        return
     lines = str(error).splitlines()
     report.failures[name] = f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
     say(f"  {name} failed: {report.failures[name]}")
@@ -205,18 +272,12 @@ def elapsed_ms(call: Callable[[], Any]) -> float:
     return result if isinstance(result, float) else taken_ms
 
 
-def run_quietly(command: Sequence[str | Path], **environment: str) -> str:
-    """Standard output of a command that must succeed.
-
-    Raises:
-        RuntimeError: it did not; with the last line that it said.
-    """
-    words = list(map(str, command))
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, **environment})
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing said").splitlines()
-        raise RuntimeError(f"{Path(words[0]).name} {words[1]} ended with code {done.returncode}: {said[-1]}")
-    return done.stdout
+def peak_mib() -> float:
+    """Most resident memory of this process so far. What `getrusage` says begins with the peak of the parent."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def spread(timing: Timing) -> str:
@@ -250,18 +311,26 @@ def _cell(value: Any, form: str) -> str:
 def environment() -> dict[str, Any]:
     """Machine, device, versions, flags, state of the source tree and command of this process."""
     return {
-        "command": " ".join(["python", os.path.relpath(sys.argv[0], Path(__file__).parents[1]), *sys.argv[1:]]),
+        "command": typed([sys.executable, os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
         "date": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 2),
         "device": _device(),
+        "gpu": _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
         "driver": _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "python": platform.python_version(),
         "versions": {name: found for name in _VERSIONS if (found := _version(name))},
         "flags": {name: os.environ[name] for name in _FLAGS if os.environ.get(name)},
         "commit": _commit(),
     }
+
+
+def typed(command: Sequence[str]) -> str:
+    """A command as it is typed at the root of the sources, where `python` is the interpreter that runs them."""
+    first, *words = (word.removeprefix(f"{ROOT}/") for word in command)
+    is_usual = first.startswith(".venv/") or first == sys.executable
+    return shlex.join(["python" if is_usual else first, *words])
 
 
 def in_words(environment: Mapping[str, Any]) -> str:
@@ -302,9 +371,9 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    root = str(Path(__file__).parents[1])
-    commit = _output("git", "-C", root, "rev-parse", "--short", "HEAD")
-    is_changed = _output("git", "-C", root, "status", "--porcelain", "--untracked-files=no")
+    git = ("git", "-C", str(ROOT))
+    commit = _output(*git, "rev-parse", "--short", "HEAD")
+    is_changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
     return f"{commit} and changes" if commit and is_changed else commit
 
 

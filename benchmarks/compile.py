@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import children
 import common
 from common import Column, Timing
 
@@ -44,9 +45,9 @@ _STAGES = {
 
 def main() -> int:
     parser = common.parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=common.ROUNDS, help="warm starts")
-    parser.add_argument("--cold-rounds", type=int, default=common.ROUNDS)
-    parser.add_argument("--months", type=int, default=24)
+    parser.add_argument("--rounds", type=common.at_least(1), default=common.ROUNDS, help="warm starts")
+    parser.add_argument("--cold-rounds", type=common.at_least(1), default=common.ROUNDS)
+    parser.add_argument("--months", type=common.at_least(6), default=24)
     options = parser.parse_args()
     report = common.opened("compile", options, COLUMNS)
     cold_rounds, rounds = (1, 1) if options.quick else (options.cold_rounds, options.rounds)
@@ -54,7 +55,7 @@ def main() -> int:
         folder = Path(name)
         months = str(6 if options.quick else options.months)
         sample = ["sample", "--out", folder / "market", "--months", months]
-        common.run_quietly([sys.executable, "-m", "tidewalk.cli", *sample])
+        children.run_quietly([sys.executable, "-m", "tidewalk.cli", *sample])
         starts = launcher(options, folder)
         starts("warm-up")  # files of the packages come into the page cache
         seen: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
@@ -106,12 +107,13 @@ def stamped(command: list[str], environment: dict[str, str]) -> dict[str, float]
     last, stages, said = time.perf_counter(), {}, ""
     waiting = list(_STAGES.items())
     pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": environment}
-    with subprocess.Popen(command, **pipe) as process:
+    with children.child(command, **pipe) as process:
         for line in process.stdout:
             said = line.strip() or said
             if waiting and waiting[0][1].search(said):
                 now = time.perf_counter()
                 stages[waiting.pop(0)[0]], last = now - last, now
+        process.wait()
     if process.returncode != 0 or waiting:
         missing = f" before {waiting[0][0]}" if waiting else ""
         raise RuntimeError(f"`tidewalk train` ended with code {process.returncode}{missing}: {said}")
@@ -119,4 +121,4 @@ def stamped(command: list[str], environment: dict[str, str]) -> dict[str, float]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import children
 import common
 import floors
 from common import Column, Report
@@ -33,6 +34,7 @@ COLUMNS = (
     Column("updates_per_s", "agent-updates/s", "{:,.0f}"),
     Column("gflop_per_s", "GFLOP/s", "{:,.0f}"),
 )
+WORKLOADS = ("peers", "default")
 _DEVICES = "JAX_NUM_CPU_DEVICES"
 """tidewalk computes as many shares at a time, or one on every core that it may use where this is not set."""
 
@@ -62,14 +64,20 @@ def main() -> int:
     parser = common.parser(__doc__, device=False)
     parser.add_argument("--device", choices=("cpu",), help="the CPU it is")
     parser.add_argument("--members", type=common.numbers)
-    parser.add_argument("--workloads", default="peers,default")
-    parser.add_argument("--budget-s", type=float, default=1.0, help="time for more than the least rounds, by setting")
+    workloads = common.several(common.one_of(WORKLOADS))
+    parser.add_argument("--workloads", type=workloads, default=WORKLOADS)
+    parser.add_argument(
+        "--budget-s",
+        type=common.at_least(0, float),
+        default=1.0,
+        help="time for more than the least rounds, by setting",
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         return work(json.loads(options.worker))
     report = common.opened("cpu", options, COLUMNS)
-    for workload in options.workloads.split(","):
+    for workload in options.workloads:
         for members in options.members or ((2,) if options.quick else (1, 8)):
             measure(report, options, workload, members)
     return common.close(report)
@@ -114,18 +122,14 @@ def worker(job: dict[str, Any], how: How) -> Iterator[tuple[Callable[[], float],
     """A process that waits; a call that has it run an epoch, in milliseconds by its own clock; its shares."""
     command = [sys.executable, str(Path(__file__)), "--worker", json.dumps(job)]
     environment = {**os.environ, **how.environment}
-    with subprocess.Popen(
-        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=1
-    ) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with children.child(command, env=environment, **pipes) as process:
 
         def ask() -> float:
             process.stdin.write("epoch\n")
             return float(_answer(process))
 
-        try:
-            yield ask, int(_answer(process))
-        finally:
-            process.stdin.close()
+        yield ask, int(_answer(process))
 
 
 def _answer(process: subprocess.Popen) -> str:
@@ -147,6 +151,7 @@ def setting_of(workload: str, members: int, *, is_quick: bool) -> Any:
 
 def work(job: dict[str, Any]) -> int:
     """Answer each line with the milliseconds of an epoch, by the programs that the engine runs."""
+    children.leave_signals_to_parent()
     if job["cores"]:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["cores"]])
     import world
@@ -167,4 +172,4 @@ def work(job: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

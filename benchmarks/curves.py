@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import children
 import common
 from common import Column, Report
 
@@ -59,11 +60,12 @@ _LABELS = {
 
 def main() -> int:
     parser = common.parser(__doc__)
-    parser.add_argument("--axes", default=",".join(_CPU), help="which of members,bars,windows,batch,width")
+    parser.add_argument("--axes", type=common.several(common.one_of(_CPU)), default=tuple(_CPU))
     parser.add_argument("--learner", choices=("auto", "xla"), default="auto", help="what runs the steps")
-    parser.add_argument("--plot", type=Path, help="where the curves are drawn (.svg or .png)")
+    parser.add_argument("--plot", type=common.file, help="where the curves are drawn (.svg or .png); needs --json")
     parser.add_argument("--draw", type=Path, help="draw the JSON of an earlier run, measure nothing")
     options = parser.parse_args()
+    refuse(parser, options)
     if options.draw:
         draw(json.loads(options.draw.read_text()), options.plot)
         return 0
@@ -74,6 +76,18 @@ def main() -> int:
         except ModuleNotFoundError as error:
             common.say(f"not drawn here ({error}): python benchmarks/curves.py --draw {options.json} --plot FILE.svg")
     return code
+
+
+def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End with a word where nothing could be drawn in the end."""
+    if options.plot and options.plot.suffix not in (".svg", ".png"):
+        parser.error(f"--plot {options.plot}: a name ends with .svg or .png")
+    if options.plot and not (options.json or options.draw):
+        parser.error("--plot draws the file of --json, or of --draw, and neither is given")
+    if options.draw and not options.plot:
+        parser.error("--draw needs --plot, where the curves go")
+    if options.draw and not options.draw.is_file():
+        parser.error(f"--draw {options.draw}: there is no such file")
 
 
 def measured(options: argparse.Namespace) -> int:
@@ -89,7 +103,7 @@ def measured(options: argparse.Namespace) -> int:
     base = _base(2 if options.quick else 8 if is_cpu else 64, options)
     report.settings["base"] = dataclasses.asdict(base)
     rows: dict[Any, dict[str, Any]] = {}
-    for axis in options.axes.split(","):
+    for axis in options.axes:
         for value in axes[axis]:
             with common.attempt(report, f"{axis} {value}"):
                 setting = at(base, axis, value)
@@ -216,4 +230,4 @@ def _short(value: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

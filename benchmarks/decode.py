@@ -8,9 +8,8 @@ the rounds. "tidewalk columns" is every outright's prices, volumes and row numbe
     python benchmarks/decode.py [--rows 1000000] [--rounds 7] [--files 4] [--json FILE]
 """
 
+import argparse
 import datetime
-import os
-import resource
 import sys
 import tempfile
 import warnings
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import children
 import common
 import databento_dbn
 import numpy as np
@@ -153,15 +153,16 @@ def checked(key: tuple[str, str], read: Callable[[], int], rows: int) -> Callabl
     return call
 
 
-def peak_mib(path: Path) -> float:
+def reading_mib(path: Path) -> float:
     """Memory that reading a file adds to the process at most, in a fresh child."""
-    child = os.fork()
-    if child == 0:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        columns(path)
-        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        os._exit(min(int((after - before) / 1024 / 4), 255))
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) * 4.0
+    return float(children.run_quietly([sys.executable, __file__, "--peak-of", path]))
+
+
+def added_mib(path: Path) -> float:
+    """The same in this process, which has done nothing yet."""
+    before = common.peak_mib()
+    columns(path)
+    return common.peak_mib() - before
 
 
 def row(key: tuple[str, str], timing: Timing, rows: int, slow: Timing | None) -> dict[str, Any]:
@@ -178,17 +179,23 @@ def row(key: tuple[str, str], timing: Timing, rows: int, slow: Timing | None) ->
 
 def main() -> int:
     parser = common.parser(__doc__, device=False)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=common.ROUNDS)
-    parser.add_argument("--files", type=int, default=4, help="files that the folder's rows are split into")
+    parser.add_argument("--rows", type=common.at_least(1000), default=1_000_000)
+    parser.add_argument("--rounds", type=common.at_least(1), default=common.ROUNDS)
+    parser.add_argument(
+        "--files", type=common.at_least(1), default=4, help="files that the folder's rows are split into"
+    )
+    parser.add_argument("--peak-of", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.peak_of:
+        print(added_mib(options.peak_of))
+        return 0
     rows, rounds = (40_000, 2) if options.quick else (options.rows, options.rounds)
     warnings.simplefilter("ignore")  # the vendor's reader leaves its file open and uses what pandas gives up
     report = common.opened("decode", options, COLUMNS)
     with tempfile.TemporaryDirectory() as folder:
         paths = write(Path(folder), rows, options.files)
         sizes = {kind: path.stat().st_size / 2**20 for kind, path in paths.items() if kind != "folder"}
-        memory = peak_mib(paths["dbn.zst"])
+        memory = reading_mib(paths["dbn.zst"])
         calls = {" from ".join(key): checked(key, read, rows) for key, read in readers(paths).items()}
         times = common.interleaved(report, calls, rounds=rounds, warm_up=1)
     for name, timing in times.items():
@@ -202,4 +209,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

@@ -11,9 +11,10 @@ next to none: the steps alone. All forms take turns in one process.
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import children
 import common
 import floors
 import jax
@@ -48,15 +49,24 @@ _CLOSE = 5e-3
 def main() -> int:
     parser = common.parser(__doc__)
     parser.add_argument("--members", type=common.numbers, help="default 1,28; with tf32 by default 1")
-    parser.add_argument("--precision", help="default float32, on a GPU float32,tf32")
-    parser.add_argument("--learner", default="xla,kernel", help="what runs an epoch; xla in float32 alone")
-    parser.add_argument("--budget-s", type=float, default=6.0, help="time for more than the least rounds, by variant")
+    precisions = common.several(common.one_of(mesh.PRECISIONS))
+    parser.add_argument("--precision", type=precisions, help="default float32, on a GPU float32,tf32")
+    learners = common.several(common.one_of(("xla", "kernel")))
+    parser.add_argument(
+        "--learner", type=learners, default="xla,kernel", help="what runs an epoch; xla in float32 alone"
+    )
+    parser.add_argument(
+        "--budget-s",
+        type=common.at_least(0, float),
+        default=6.0,
+        help="time for more than the least rounds, by variant",
+    )
     options = parser.parse_args()
     mesh.make_reproducible()
     mesh.choose_platform(options.device)
     report = common.opened("epoch", options, COLUMNS)
     is_cpu = jax.default_backend() == "cpu"
-    for precision in (options.precision or ("float32" if is_cpu else "float32,tf32")).split(","):
+    for precision in options.precision or (("float32",) if is_cpu else ("float32", "tf32")):
         machine = world.measured_machine(report, precision)
         common.say(f"  {precision}: {machine.flop_per_s / 1e12:.2f} TFLOP/s, {machine.bytes_per_s / 1e12:.3f} TB/s")
         few = options.quick or (precision != "float32" and not options.precision)
@@ -83,12 +93,12 @@ def small(setting: Setting) -> Setting:
     )
 
 
-def learners_of(report: Report, asked: str, setting: Setting) -> list[str]:
+def learners_of(report: Report, asked: Sequence[str], setting: Setting) -> list[str]:
     """Those of the learners that can run a setting; the reason is kept where the kernel cannot.
 
     XLA's form is the reference in float32; elsewhere it runs where nothing else does.
     """
-    names, reason = asked.split(","), None
+    names, reason = list(asked), None
     if "kernel" in names:
         reason = world.no_kernel(setting)
     if reason is not None:
@@ -171,4 +181,4 @@ def agreement(setting: Setting, weights: dict[str, list[np.ndarray]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

@@ -10,13 +10,14 @@ own. Files are in the page cache of the system: what is measured is the reader, 
 import argparse
 import functools
 import json
-import resource
+import shutil
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import children
 import common
 from common import Column, Report
 
@@ -32,11 +33,16 @@ MODES = ("stages", "files to market", "files to market, kept in the cache", "cac
 
 def main() -> int:
     parser = common.parser(__doc__, device=False)
-    parser.add_argument("--years", type=int, default=20)
-    parser.add_argument("--volume", type=float, default=0.02, help="share of the usual volume, see `tidewalk sample`")
+    parser.add_argument("--years", type=common.at_least(1), default=20)
+    parser.add_argument(
+        "--volume",
+        type=common.at_least(0.001, float),
+        default=0.02,
+        help="share of the usual volume, see `tidewalk sample`",
+    )
     parser.add_argument("--files", choices=("month", "year"), default="month")
-    parser.add_argument("--folder", type=Path, help="where the files are kept between runs")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--folder", type=common.folder, help="where the files are kept between runs")
+    parser.add_argument("--repeat", type=common.at_least(1), default=3)
     parser.add_argument("--mode", choices=MODES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
@@ -62,7 +68,7 @@ def main() -> int:
 def run_once(mode: str, folder: Path, runs: list[dict]) -> float:
     """One way in a process of its own, which times itself, in milliseconds."""
     command = [sys.executable, __file__, "--mode", mode, "--folder", folder]
-    runs.append(json.loads(common.run_quietly(command).splitlines()[-1]))
+    runs.append(json.loads(children.run_quietly(command).splitlines()[-1]))
     return 1e3 * runs[-1].get("s", 0.0)
 
 
@@ -75,7 +81,10 @@ def written(folder: Path, options: argparse.Namespace) -> str:
     if not paths:
         first = f"{2024 - options.years}-01"
         config = SampleConfig(years=options.years, volume=options.volume, files=options.files, start=first)
-        paths = write_sample(folder / "data", config)
+        part = folder / "data.part"  # what is stopped half-way is not taken for a market later
+        shutil.rmtree(part, ignore_errors=True)
+        write_sample(part, config)
+        paths = sorted(part.replace(folder / "data").glob("*.dbn.zst"))
         made = f"written in {time.perf_counter() - start:.1f} s"
     return f"{len(paths)} files, {sum(path.stat().st_size for path in paths) / 2**20:.0f} MiB ({made})"
 
@@ -87,7 +96,7 @@ def measure(mode: str, folder: Path) -> dict:
     from tidewalk.market.prepare import SeriesConfig, prepare_market
 
     data, series = DataConfig(folder / "data", "ES.FUT"), SeriesConfig()
-    base_mib, start = peak_mib(), time.perf_counter()
+    base_mib, start = common.peak_mib(), time.perf_counter()
     if mode == "stages":
         return stages(data)
     (folder / "cache").mkdir(exist_ok=True)
@@ -96,7 +105,7 @@ def measure(mode: str, folder: Path) -> dict:
             path.unlink()
     cache = None if mode == MODES[1] else Cache(folder / "cache", keeps_all=True)
     market = cached(cache, data, series, lambda: prepare_market(data, series), lambda _: None)
-    found = {"s": time.perf_counter() - start, "peak_mib": peak_mib(), "imports_mib": base_mib}
+    found = {"s": time.perf_counter() - start, "peak_mib": common.peak_mib(), "imports_mib": base_mib}
     return {**found, "bars": market.num_bars, "features": market.features.shape[1], "digest": digest(market)}
 
 
@@ -113,7 +122,7 @@ def stages(data) -> dict:
     def timed(name: str, job):
         start = time.perf_counter()
         made = job()
-        times[name], peaks[name] = time.perf_counter() - start, peak_mib()
+        times[name], peaks[name] = time.perf_counter() - start, common.peak_mib()
         return made
 
     loaded = timed("files -> Loaded", lambda: load_bars(data))
@@ -132,10 +141,6 @@ def digest(market) -> str:
     total = hashlib.sha256(market.features)
     total.update(market.move_ticks.tobytes() + market.flags.tobytes() + json.dumps(market.info.notes).encode())
     return total.hexdigest()[:12]
-
-
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def show(report: Report, runs: dict[str, list[dict]]) -> None:
@@ -168,4 +173,4 @@ def row(report: Report, name: str, seconds: list[float], peaks: list[float]) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

@@ -15,6 +15,7 @@ import gc
 import sys
 from typing import Any
 
+import children
 import common
 import epoch
 import floors
@@ -53,20 +54,31 @@ _MOST_WINDOWS, _SPREAD = 32, 0.5
 def main() -> int:
     parser = common.parser(__doc__)
     parser.add_argument("--members", type=common.numbers)
-    parser.add_argument("--precision", help="default float32, on a GPU float32,tf32; tf32 from 1,024 members on")
-    parser.add_argument("--reference", type=int, help="members that XLA's form is timed with beside the kernel")
+    precisions = common.several(common.one_of(mesh.PRECISIONS))
     parser.add_argument(
-        "--plain", type=int, help="members that are also timed as plain one-step DQN, without validation"
+        "--precision", type=precisions, help="default float32, on a GPU float32,tf32; tf32 from 1,024 members on"
     )
-    parser.add_argument("--unequal", type=int, help="members in windows of unequal length; default 8, on a GPU 1,024")
-    parser.add_argument("--budget-s", type=float, default=1.5, help="time for more than the least rounds")
+    parser.add_argument("--reference", type=common.at_least(1), help="members that XLA's form is timed with too")
+    parser.add_argument(
+        "--plain", type=common.at_least(1), help="members that are also timed as plain one-step DQN, without validation"
+    )
+    parser.add_argument(
+        "--unequal", type=common.at_least(0), help="members in unequal windows; default 8, on a GPU 1,024"
+    )
+    parser.add_argument(
+        "--budget-s", type=common.at_least(0, float), default=1.5, help="time for more than the least rounds"
+    )
     options = parser.parse_args()
     mesh.make_reproducible()
     mesh.choose_platform(options.device)
     report = common.opened("population", options, COLUMNS)
     is_cpu = jax.default_backend() == "cpu"
     counts = options.members or ((1, 4) if options.quick else _ON_A_CPU if is_cpu else _ON_A_GPU)
-    precisions = (options.precision or ("float32" if is_cpu else "float32,tf32")).split(",")
+    for name in ("reference", "plain"):
+        asked = getattr(options, name)
+        if asked is not None and asked not in counts and not options.quick:
+            parser.error(f"--{name} is {asked}; allowed is one of the members, {', '.join(map(str, counts))}")
+    precisions = options.precision or (("float32",) if is_cpu else ("float32", "tf32"))
     for setting in settings(options, counts, precisions):
         measure(report, options, setting)
         gc.collect()
@@ -79,7 +91,7 @@ def main() -> int:
     return common.close(report)
 
 
-def settings(options: argparse.Namespace, counts: tuple[int, ...], precisions: list[str]) -> list[Setting]:
+def settings(options: argparse.Namespace, counts: tuple[int, ...], precisions: tuple[str, ...]) -> list[Setting]:
     """What is measured, in an order in which memory grows."""
     found = []
     for precision in precisions:
@@ -188,4 +200,4 @@ def compare_windows(report: Report, options: argparse.Namespace, setting: Settin
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

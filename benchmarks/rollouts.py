@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
+import children
 import common
 import floors
 import jax
@@ -68,8 +69,9 @@ def main() -> int:
     parser = common.parser(__doc__)
     parser.add_argument("--bars", type=common.numbers)
     parser.add_argument("--members", type=common.numbers, help="default 1,32,1024; on a CPU 1,8")
-    parser.add_argument("--precision", help="default float32, on a GPU float32,tf32")
-    parser.add_argument("--budget-s", type=float, default=3.0)
+    precisions = common.several(common.one_of(mesh.PRECISIONS))
+    parser.add_argument("--precision", type=precisions, help="default float32, on a GPU float32,tf32")
+    parser.add_argument("--budget-s", type=common.at_least(0, float), default=3.0)
     options = parser.parse_args()
     mesh.make_reproducible()
     mesh.choose_platform(options.device)
@@ -77,7 +79,7 @@ def main() -> int:
     is_cpu = jax.default_backend() == "cpu"
     lengths = options.bars or ((3_000,) if options.quick else (30_000, 400_000))
     counts = options.members or ((1, 3) if options.quick else (1, 8) if is_cpu else (1, 32, 1024))
-    for precision in (options.precision or ("float32" if is_cpu else "float32,tf32")).split(","):
+    for precision in options.precision or (("float32",) if is_cpu else ("float32", "tf32")):
         machine = world.measured_machine(report, precision)
         for bars in lengths:
             for members in counts:
@@ -252,4 +254,4 @@ def yardsticks(report: Report, options: argparse.Namespace, setting: Setting) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

@@ -10,26 +10,30 @@ call is too short for all of them, later calls ask the others into other folders
 """
 
 import argparse
+import contextlib
+import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import children
 import common
 import targets
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PEERS_PYTHON = str(ROOT / ".venv-bench" / "bin" / "python")
-PARTS = ("common.py", "floors.py", "targets.py", "whole_job_sb3.py", "world.py", "run.py")
+PARTS = ("children.py", "common.py", "floors.py", "targets.py", "whole_job_sb3.py", "world.py", "run.py")
 """Files of this folder that are not asked anything themselves."""
+SCHEMA = 3
+"""Form of `summary.json`."""
 
 
 @dataclass(frozen=True)
@@ -132,50 +136,109 @@ QUESTIONS = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument("--only", help=f"of {','.join(QUESTIONS)}")
-    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "bench")
-    parser.add_argument("--minutes", type=float, default=9.7, help="what is not reached by then is left out")
-    parser.add_argument("--seconds", type=float, help="after which a question is stopped; default: each has its own")
+    names = common.several(common.one_of(QUESTIONS))
+    parser.add_argument("--only", type=names, default=tuple(QUESTIONS), help=f"of {','.join(QUESTIONS)}")
+    parser.add_argument("--out", type=common.folder, help="default: runs/bench, with --quick runs/bench-quick")
+    minutes, seconds = common.at_least(0.1, float), common.at_least(1, float)
+    parser.add_argument("--minutes", type=minutes, default=9.7, help="what is not reached by then is left out")
+    parser.add_argument("--seconds", type=seconds, help="after which a question is stopped; default: each has its own")
     parser.add_argument("--peers-python", default=PEERS_PYTHON, help="interpreter that has the packages of the peers")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that all of it runs, measures nothing")
-    parser.add_argument("--merge", help="folders of earlier runs: measure nothing, make one summary of them")
+    folders = common.several(common.folder)
+    parser.add_argument("--merge", type=folders, help="folders of runs: measure nothing, make one summary in --out")
     options = parser.parse_args()
-    unknown = sorted(set((options.only or "").split(",")) - {"", *QUESTIONS})
-    if unknown:
-        parser.error(f"--only: there is no question {', '.join(unknown)}; there are {', '.join(QUESTIONS)}")
+    if options.merge and not options.out:
+        parser.error("--merge needs --out, the folder of the summary")
     if options.merge:
-        return merged([Path(name) for name in options.merge.split(",")], options.out)
+        try:
+            common.say(merged(options.merge, options.out))
+        except ValueError as error:
+            parser.error(f"--merge: {error}")
+        return 0
+    out = options.out or ROOT / "runs" / ("bench-quick" if options.quick else "bench")
+    options.out = out.absolute()  # questions are asked from the root
+    if os.sep in options.peers_python:
+        options.peers_python = str(Path(options.peers_python).absolute())
     options.out.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 60 * options.minutes
     asked: dict[str, dict[str, Any]] = {}
-    for name in options.only.split(",") if options.only else QUESTIONS:
+    basis = basis_of(options)
+    for name in options.only:
         common.say(f"\n=== {name}: {QUESTIONS[name].text}")
         asked[name] = ask(name, options, until)
         common.say(f"=== {name}: {asked[name]['status']} in {asked[name]['seconds']:.0f} s")
-        summary = summarise(options.out, options.device, asked)
+        summary = summarise(options.out, basis, asked)
     common.say(f"\n{summary}")
     return int(all(one["status"] != "done" for one in asked.values()))
 
 
-def merged(folders: Sequence[Path], out: Path) -> int:
-    """One summary of several runs: of a question that several have asked, the last that has figures counts."""
+def basis_of(options: argparse.Namespace) -> dict[str, Any]:
+    """What two runs must have in common to be one: device, sizes, machine, versions and sources."""
+    found = common.environment()
+    keys = ("processor", "cores", "gpu", "driver", "python", "versions", "flags", "commit")
+    same = {key: found[key] for key in keys}
+    return {"device": options.device, "is_quick": options.quick, **same, "sources": sources()}
+
+
+def sources() -> str:
+    """A digest of all that is measured and measures; a commit says nothing of changes since."""
+    total = hashlib.sha256()
+    for path in sorted([*(ROOT / "src").rglob("*"), *(ROOT / "benchmarks").rglob("*.py")]):
+        if path.is_file() and path.suffix != ".pyc":
+            total.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def merged(folders: Sequence[Path], out: Path) -> str:
+    """One summary of several runs: of a question that several have asked, the last that has figures counts.
+
+    Raises:
+        ValueError: one is not the folder of a run, they are of different kinds, or there is no figure in them.
+    """
+    contents = {folder: content_of(folder) for folder in folders}
+    (first, one), *others = contents.items()
+    for folder, other in others:
+        for key in one["basis"]:
+            if one["basis"][key] != other["basis"].get(key):
+                found = f"{one['basis'][key]} in {first} and {other['basis'].get(key)} in {folder}"
+                raise ValueError(
+                    f"{key} is {found}; only runs of one kind make one summary. Measure one of them again."
+                )
     asked: dict[str, dict[str, Any]] = {}
-    devices = set()
-    out.mkdir(parents=True, exist_ok=True)
-    for folder in folders:
-        content = json.loads((folder / "summary.json").read_text())
-        devices.add(content["device"])
-        for name, one in content["questions"].items():
-            if one["figures"] or not asked.get(name, {}).get("figures"):
-                asked[name] = one
-                if one["figures"] and folder.resolve() != out.resolve():
-                    shutil.copy(folder / one["figures"], out / one["figures"])
-    if len(devices) != 1:
-        common.say(f"--merge: these runs are of different devices: {', '.join(sorted(devices))}")
-        return 2
-    in_order = {name: asked[name] for name in QUESTIONS if name in asked}
-    common.say(summarise(out, devices.pop(), in_order))
-    return 0
+    found: dict[str, Any] = {}
+    for content in contents.values():
+        for name, one_of in content["questions"].items():
+            if one_of["figures"] or not asked.get(name, {}).get("figures"):
+                asked[name], found[name] = one_of, content["figures"].get(name)
+    if not any(one_of["figures"] for one_of in asked.values()):
+        raise ValueError(f"nothing was measured in {', '.join(map(str, folders))}.")
+    for name, one_of in asked.items():
+        if one_of["figures"]:
+            common.put(out / one_of["figures"], json.dumps(found[name], indent=1))
+    return summarise(out, one["basis"], {name: asked[name] for name in QUESTIONS if name in asked})
+
+
+def content_of(folder: Path) -> dict[str, Any]:
+    """The summary of a run, which holds all of its figures: files beside it may be of a later run that was stopped.
+
+    Raises:
+        ValueError: it is none.
+    """
+    path = folder / "summary.json"
+    try:
+        content = json.loads(path.read_text())
+        if content["schema"] != SCHEMA:
+            raise ValueError(f"it is of form {content['schema']}, and this program writes form {SCHEMA}")
+        questions = content["basis"] and content["questions"]
+        for name, one in questions.items():
+            if name not in QUESTIONS:
+                raise ValueError(f"there is no question {name}")
+            if one["figures"] and not isinstance(content["figures"][name], dict):
+                raise ValueError(f"there are no figures of {name} in it")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        said = f"{type(error).__name__} {error}" if isinstance(error, KeyError | TypeError | AttributeError) else error
+        raise ValueError(f"{folder} is not what a run of this program has left ({said}).") from error
+    return content
 
 
 def ask(name: str, options: argparse.Namespace, until: float) -> dict[str, Any]:
@@ -193,16 +256,44 @@ def ask(name: str, options: argparse.Namespace, until: float) -> dict[str, Any]:
     if reason:
         return {"status": f"left out: {reason}", "seconds": 0.0, "command": None, "figures": None}
     figures = options.out / f"{name}.json"
-    figures.unlink(missing_ok=True)
     command = command_of(question, name, options, words or "", figures)
     own_s = options.seconds or (question.cpu_s if options.device == "cpu" else question.gpu_s)
-    status = streamed(command, options.out / f"{name}.log", min(own_s, left_s))
+    with aside(figures):
+        status = streamed(command, options.out / f"{name}.log", min(own_s, left_s))
+        found = read(figures)
+    if status.startswith("stopped"):
+        status += "; what it had measured is kept" if has_measured(found) else "; it had measured nothing"
     return {
         "status": status,
         "seconds": time.monotonic() - began,
-        "command": " ".join(["python", *(word.removeprefix(f"{ROOT}/") for word in command[1:])]),
-        "figures": figures.name if figures.exists() else None,
+        "command": common.typed(command),
+        "figures": figures.name if found else None,
     }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """JSON of a file; nothing where it is not there or was not written to its end."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_text())
+    return {}
+
+
+def has_measured(figures: dict[str, Any]) -> bool:
+    return bool(figures.get("rows") or figures.get("cases"))
+
+
+@contextlib.contextmanager
+def aside(figures: Path) -> Iterator[None]:
+    """Figures of an earlier run make room, and come back where this one has none."""
+    before = figures.with_suffix(".before")
+    if figures.exists():
+        figures.replace(before)
+    try:
+        yield
+    finally:
+        if before.exists() and not figures.exists():
+            before.replace(figures)
+        before.unlink(missing_ok=True)
 
 
 def command_of(question: Question, name: str, options: argparse.Namespace, words: str, figures: Path) -> Sequence[str]:
@@ -222,43 +313,32 @@ def streamed(command: Sequence[str], log: Path, limit_s: float) -> str:
     """Run a command, its output on the terminal and in a file; `done`, or why not."""
     paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
-    started = {"cwd": ROOT, "env": environment, "stderr": subprocess.STDOUT, "start_new_session": True}
-    with log.open("w") as file, log.open() as reader, subprocess.Popen(command, stdout=file, **started) as process:
-        ends = time.monotonic() + limit_s
-        while process.poll() is None and time.monotonic() < ends:
-            print(reader.read(), end="", flush=True)
-            time.sleep(0.2)
-        is_late = process.poll() is None
-        if is_late:
-            _stop(process)
+    pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with log.open("w") as file, log.open() as reader:
+        with children.child(command, is_leader=True, cwd=ROOT, env=environment, stdout=file, **pipes) as process:
+            ends = time.monotonic() + limit_s
+            while process.poll() is None and time.monotonic() < ends:
+                print(reader.read(), end="", flush=True)
+                time.sleep(0.2)
+            is_late = process.poll() is None
         print(reader.read(), end="", flush=True)
     if is_late:
-        return f"stopped after {limit_s:.0f} s; what it had measured is kept"
-    return "done" if process.returncode == 0 else f"failed with code {process.returncode}: {_last_line(log)}"
+        return f"stopped after {limit_s:.0f} s"
+    return (
+        "done"
+        if process.returncode == 0
+        else f"failed with code {process.returncode}: {children.last_line(log.read_text(errors='replace'))}"
+    )
 
 
-def _stop(process: subprocess.Popen) -> None:
-    """End a question and the processes that it started: they are one group."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        os.killpg(process.pid, signal_number)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            continue
-        return
+def summarise(out: Path, basis: dict[str, Any], asked: dict[str, dict[str, Any]]) -> str:
+    """`summary.json`, all figures for machines, and `summary.md` for people, whole after every question; the latter.
 
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "nothing said"
-
-
-def summarise(out: Path, device: str, asked: dict[str, dict[str, Any]]) -> str:
-    """`summary.json`, all figures for machines, and `summary.md` for people, whole after every question; the latter."""
+    A run that has measured nothing leaves the summary of one that has.
+    """
     found = {name: _figures(out, one) for name, one in asked.items()}
-    aims = targets.compared(found, device)
-    content = {"schema": 2, "device": device, "questions": asked, "targets": aims, "figures": found}
-    (out / "summary.json").write_text(json.dumps(content, indent=1))
+    aims = targets.compared(found, basis["device"])
+    content = {"schema": SCHEMA, "basis": basis, "questions": asked, "targets": aims, "figures": found}
     lines = ["# Benchmarks", "", *targets.in_words(aims)]
     for name, one in asked.items():
         lines += [f"## {name}", "", QUESTIONS[name].text, ""]
@@ -267,8 +347,16 @@ def summarise(out: Path, device: str, asked: dict[str, dict[str, Any]]) -> str:
             lines += [f"{one['status']}.", ""]
         if found[name]:
             lines += _in_words(found[name])
-    (out / "summary.md").write_text("\n".join(lines))
-    return "\n".join(lines)
+    path, text = out / "summary.json", "\n".join(lines)
+    if not _is_anything(found) and _is_anything(read(path).get("figures", {})):
+        return f"{text}\nNothing was measured: {path} is left as it was."
+    common.put(path, json.dumps(content, indent=1))
+    common.put(path.with_suffix(".md"), text)
+    return text
+
+
+def _is_anything(figures: dict[str, Any]) -> bool:
+    return any(has_measured(one or {}) for one in figures.values())
 
 
 def _figures(out: Path, one: dict[str, Any]) -> Any:
@@ -308,4 +396,4 @@ def _residency_in_words(figures: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

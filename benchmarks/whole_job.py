@@ -14,11 +14,11 @@ the whole job is reckoned from them.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import children
 import common
 import numpy as np
 from common import Column, Report
 
-ROOT = Path(__file__).parents[1]
 COLUMNS = (
     Column("program", "program"),
     Column("processes", "processes", "{:,}"),
@@ -81,15 +81,19 @@ class Sizes:
 
 def main() -> int:
     parser = common.parser(__doc__)
-    parser.add_argument("--sb3-python", type=Path, default=ROOT / ".venv-bench" / "bin" / "python")
+    parser.add_argument("--sb3-python", type=Path, default=common.ROOT / ".venv-bench" / "bin" / "python")
     parser.add_argument("--sb3-device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--sb3-members", type=int, default=4, help="members that SB3 is timed for in one process")
-    parser.add_argument("--at-once-members", type=int, default=8, help="the same in as many processes as cores")
     parser.add_argument(
-        "--predict-members", type=int, default=1, help="the same where it predicts bar by bar; 0: it is not timed so"
+        "--sb3-members", type=common.at_least(1), default=4, help="members that SB3 is timed for in one process"
+    )
+    parser.add_argument(
+        "--at-once-members", type=common.at_least(1), default=8, help="the same in as many processes as cores"
+    )
+    parser.add_argument(
+        "--predict-members", type=common.at_least(0), default=1, help="the same where it predicts bar by bar; 0: not so"
     )
     parser.add_argument("--full", action="store_true", help="all members by SB3 but where it predicts bar by bar")
-    parser.add_argument("--runs", type=int, default=3, help="warm runs of tidewalk")
+    parser.add_argument("--runs", type=common.at_least(1), default=3, help="warm runs of tidewalk")
     options = parser.parse_args()
     report = common.opened("whole_job", options, COLUMNS)
     sizes = Sizes(months=6, seeds=2, epochs=2, steps=4, hidden="16,16") if options.quick else Sizes()
@@ -167,7 +171,7 @@ def train(options: argparse.Namespace, folder: Path, sizes: Sizes, name: str, da
     command = [sys.executable, "-m", "tidewalk.cli", "train", *sizes.flags(folder / data), "--quiet"]
     command += ["--out", str(folder / name), *(["--device", options.device] if options.device else [])]
     began = time.perf_counter()
-    common.run_quietly(command, TIDEWALK_CACHE=str(folder / "cache"))
+    children.run_quietly(command, TIDEWALK_CACHE=str(folder / "cache"))
     return time.perf_counter() - began
 
 
@@ -180,8 +184,8 @@ def tidewalk_test_usd(run: Path) -> float:
 def is_there(report: Report, options: argparse.Namespace) -> bool:
     """Whether SB3 can be run; the reason is kept where not."""
     try:
-        subprocess.run([options.sb3_python, "-c", "import stable_baselines3"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
+        children.run_quietly([options.sb3_python, "-c", "import stable_baselines3"])
+    except (OSError, RuntimeError):
         report.failures["SB3"] = f"{options.sb3_python} has no stable_baselines3: see benchmarks/README.md"
         return False
     return True
@@ -207,7 +211,8 @@ def by_sb3(
     timed = options.sb3_members if processes == 1 else max(processes, options.at_once_members)
     timed = options.predict_members if validation == "predict" else count if options.full else timed
     timed = min(count, timed)
-    wall_s, found = run_sb3(options, folder, "job.npz", spread(count, timed), form)
+    processes = min(processes, timed)
+    wall_s, found = run_sb3(options, folder, "job.npz", spread(count, timed), (processes, validation))
     alone_s = statistics.mean(member["seconds"] for member in found)
     start_s = wall_s - alone_s * timed / processes
     whole_s = wall_s if timed == count else start_s + alone_s * count / processes
@@ -241,18 +246,22 @@ def run_sb3(
 ) -> tuple[float, list[dict[str, Any]]]:
     """Seconds from the start of the processes to the end of the last, and the result of every member."""
     processes, validation = form
-    script, began, started = Path(__file__).with_name("whole_job_sb3.py"), time.perf_counter(), []
-    for number in range(processes):
-        out = folder / f"sb3-{number}.json"
-        command = [options.sb3_python, script, folder / job, "--validation", validation, "--out", out]
-        command += ["--members", ",".join(map(str, members[number::processes]))]
-        command += ["--device", options.sb3_device, "--threads", 1]  # faster for one small network than all cores
-        started.append((subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL), out))
-    for process, _ in started:
-        if process.wait() != 0:
-            raise RuntimeError(f"whole_job_sb3.py ended with code {process.returncode}")
-    wall_s = time.perf_counter() - began
-    return wall_s, [member for _, out in started for member in json.loads(out.read_text())["members"]]
+    script, began = Path(__file__).with_name("whole_job_sb3.py"), time.perf_counter()
+    outs = [folder / f"sb3-{number}.json" for number in range(processes)]
+    with contextlib.ExitStack() as stack:  # where one fails the others end too
+        started = []
+        for number, out in enumerate(outs):
+            command = [options.sb3_python, script, folder / job, "--validation", validation, "--out", out]
+            command += ["--members", ",".join(map(str, members[number::processes]))]
+            command += ["--device", options.sb3_device, "--threads", 1]  # faster for one small network than all cores
+            log = stack.enter_context(out.with_suffix(".log").open("w"))
+            started.append(stack.enter_context(children.child(command, stdout=log, stderr=log)))
+        for process, out in zip(started, outs, strict=True):
+            if process.wait() != 0:
+                said = children.last_line(out.with_suffix(".log").read_text(errors="replace"))
+                raise RuntimeError(f"whole_job_sb3.py ended with code {process.returncode}: {said}")
+        wall_s = time.perf_counter() - began
+    return wall_s, [member for out in outs for member in json.loads(out.read_text())["members"]]
 
 
 def check_books(study: Any, found: list[dict[str, Any]]) -> None:
@@ -300,4 +309,4 @@ def both_learn(report: Report, options: argparse.Namespace, folder: Path) -> boo
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

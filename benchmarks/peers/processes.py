@@ -1,6 +1,7 @@
 """Worker processes as the driver holds them: one per program, or one per core where it has no population."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import children
 from peers.program import Setting
 
 _FOLDER = Path(__file__).resolve().parents[1]
@@ -27,7 +29,7 @@ class Process:
         self._setting, self._cores, self._patience_s = setting, cores, patience_s
         paths = [str(_FOLDER), str(_FOLDER.parent / "src"), os.environ.get("PYTHONPATH", "")]
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
-        self._process = subprocess.Popen(
+        self._process = children.start(
             [sys.executable, "-m", "peers.worker"],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             stdin=subprocess.PIPE,
@@ -67,16 +69,14 @@ class Process:
 
     def _last_words(self) -> str:
         self._errors.seek(0)
-        lines = [line for line in self._errors.read().splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "it said nothing"
+        return children.last_line(self._errors.read())
 
     def close(self) -> None:
-        self._process.stdin.close()
-        try:
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        children.end(self._process)
         self._errors.close()
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import children
 import common
 from common import Column, Report, Timing
 from peers.contest import HAS_POPULATION, LABELS, MODES, OURS, Entry, line_up, ratios, why_withheld
@@ -52,21 +53,26 @@ def options() -> argparse.Namespace:
     parser = common.parser(__doc__, device=False)
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--members", type=common.numbers, default=(1, 8))
-    parser.add_argument("--programs", type=lambda text: text.split(","), default=list(MODES["cpu"]))
-    parser.add_argument("--without", type=lambda text: text.split(","), default=[], help="modes to leave out")
+    parser.add_argument("--programs", type=common.several(common.one_of(LABELS)), default=tuple(MODES["cpu"]))
+    modes = common.several(common.one_of(mode for of in MODES.values() for found in of.values() for mode in found))
+    parser.add_argument("--without", type=modes, default=(), help="modes to leave out")
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="W1")
-    parser.add_argument("--lanes", type=int, default=1, help="environments that move a bar before each update")
+    parser.add_argument(
+        "--lanes", type=common.at_least(1), default=1, help="environments that move a bar before each update"
+    )
     parser.add_argument(
         "--precision", choices=("float32", "tf32"), default="float32", help="of matrix products on a GPU"
     )
-    parser.add_argument("--rounds", type=int, default=common.ROUNDS)
+    parser.add_argument("--rounds", type=common.at_least(1), default=common.ROUNDS)
     parser.add_argument(
-        "--updates", type=int, default=1000, help="of a timed block of one agent; fewer for more agents"
+        "--updates", type=common.at_least(1), default=1000, help="of a timed block of one agent; fewer for more agents"
     )
     parser.add_argument("--check-updates", type=int, default=2500, help="after which the learning check is made")
-    parser.add_argument("--at-once", type=int, default=1, help="programs that are built and checked at the same time")
-    parser.add_argument("--processes", type=int, help="of a program without a population; default: one per core")
-    parser.add_argument("--patience-s", type=float, default=600, help="after which a program that is asked is given up")
+    count = common.at_least(1)
+    parser.add_argument("--at-once", type=count, default=1, help="programs that are built and checked at the same time")
+    parser.add_argument("--processes", type=count, help="of a program without a population; default: one per core")
+    patience = common.at_least(1, float)
+    parser.add_argument("--patience-s", type=patience, default=600, help="after which a program is given up")
     found = parser.parse_args()
     if found.quick:
         found.rounds, found.updates, found.check_updates = 2, 100, 500
@@ -77,16 +83,9 @@ def options() -> argparse.Namespace:
 def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """End with a word on the first option that measures nothing."""
     work = WORKLOADS[options.workload]
-    unknown = sorted(set(options.programs) - set(LABELS))
-    if unknown:
-        parser.error(f"--programs: there is no {', '.join(unknown)}; there are {', '.join(LABELS)}")
-    for name in ("rounds", "updates", "at_once", "processes"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"--{name.replace('_', '-')} is {value}; it must be 1 or more")
-    if min(options.members) < 1:
-        parser.error(f"--members holds {min(options.members)}; every number must be 1 or more")
-    if options.lanes < 1 or work.capacity % options.lanes:
+    if not any(mode not in options.without for one in options.programs for mode in MODES[options.device][one]):
+        parser.error("--without leaves nothing of the programs")
+    if work.capacity % options.lanes:
         parser.error(f"--lanes is {options.lanes}; it must divide the {work.capacity} transitions of the replay")
     if options.check_updates < FEWEST_CHECKED or options.check_updates % work.updates_per_epoch:
         parser.error(
@@ -233,4 +232,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(children.guarded(main))

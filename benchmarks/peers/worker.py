@@ -7,13 +7,14 @@ import dataclasses
 import importlib
 import json
 import os
-import resource
 import statistics
 import sys
 import time
 import traceback
 from typing import Any
 
+import children
+import common
 from peers.program import Program, Setting
 from peers.workload import WORKLOADS, captured, held_out_observations
 
@@ -77,7 +78,7 @@ class Worker:
 
     def memory(self) -> dict[str, Any]:
         """Peak of the process and, on a GPU, of the program's allocator."""
-        peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak_rss = int(common.peak_mib() * 2**20)
         return {"peak_rss_bytes": peak_rss, "peak_device_bytes": self._program.peak_device_bytes()}
 
     def _seconds(self, updates: int) -> float:
@@ -87,6 +88,7 @@ class Worker:
 
 
 def main() -> None:
+    children.leave_signals_to_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     worker = Worker()

@@ -2,9 +2,12 @@
 
 import argparse
 import json
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import children
 import common
 import pytest
 from common import Column, Report, Timing
@@ -93,13 +96,64 @@ def test_the_record_names_machine_versions_and_commit() -> None:
     assert f"jax {found['versions']['jax']}" in said
 
 
-def test_a_command_that_fails_says_why() -> None:
-    import sys
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            [sys.executable, f"{common.ROOT}/benchmarks/epoch.py", "--json", "a b.json"],
+            "python benchmarks/epoch.py --json 'a b.json'",
+        ),
+        ([f"{common.ROOT}/.venv-bench/bin/python", "peers.py"], ".venv-bench/bin/python peers.py"),
+        (["/somewhere/bin/python", "-m", "x"], "/somewhere/bin/python -m x"),
+    ],
+)
+def test_a_command_can_be_typed_again(words: list[str], said: str) -> None:
+    assert common.typed(words) == said
 
+
+def test_a_command_that_fails_says_why() -> None:
     with pytest.raises(RuntimeError, match="code 3: the reason"):
-        common.run_quietly([sys.executable, "-c", "import sys; print('the reason', file=sys.stderr); sys.exit(3)"])
+        children.run_quietly([sys.executable, "-c", "import sys; print('the reason', file=sys.stderr); sys.exit(3)"])
 
 
 def test_every_benchmark_has_the_same_options() -> None:
     options = common.parser("text").parse_args(["--device", "cpu", "--json", "a.json", "--quick"])
     assert options == argparse.Namespace(device="cpu", json=Path("a.json"), quick=True)
+
+
+def test_options_are_read() -> None:
+    assert common.at_least(1)("7") == 7
+    assert common.at_least(0, float)("0.5") == 0.5
+    assert common.numbers("8, 1") == (8, 1), "in the order given"
+    assert common.several(common.one_of(("xla", "kernel")))("kernel,xla") == ("kernel", "xla")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        *((common.at_least(1), text) for text in ("0", "-1", "1.5", "1e3", "nan", "inf", "", "one")),
+        *((common.at_least(0.1, float), text) for text in ("0", "0.09", "-3", "nan", "inf", "-inf", "1e999", "", "x")),
+        *((common.one_of(("xla", "kernel")), text) for text in ("", "xl", "XLA")),
+        *((common.numbers, text) for text in ("", ",", "1,", ",1", "1,,2", "1,0", "1,1", "1;2")),
+        *((common.file, text) for text in ("", ".", "/", f"{__file__}/x.json")),
+        *((common.folder, text) for text in ("", __file__, f"{__file__}/x/y")),
+    ],
+)
+def test_odd_options_are_refused(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        read(text)
+
+
+def test_a_file_and_a_folder_need_not_be_there_yet(tmp_path: Path) -> None:
+    assert common.file(str(tmp_path / "new" / "a.json")) == tmp_path / "new" / "a.json"
+    assert common.folder(str(tmp_path / "new" / "er")) == tmp_path / "new" / "er"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="elsewhere the system counts from the parent's peak")
+def test_the_peak_of_a_process_is_its_own() -> None:
+    held = bytearray(b"1") * (200 * 2**20)
+    assert common.peak_mib() > 200
+    folder = Path(common.__file__).parent
+    program = f"import sys; sys.path.append({str(folder)!r}); import common; print(common.peak_mib())"
+    assert float(children.run_quietly([sys.executable, "-c", program])) < 150
+    del held
