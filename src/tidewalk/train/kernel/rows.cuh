@@ -362,7 +362,7 @@ DEVICE void fetch_networks(const Args& args, float* shared, const Place& at) {
 // Everything an update changes, once its norm is known.
 template <class S>
 DEVICE void apply_held(const Args& args, float* shared, const Gradients<S>& gradients, const float (&biases)[4],
-                       const Applied& how, Held<S>& held, const Place& at) {
+                       const Applied& how, const Step& step, Held<S>& held, const Place& at) {
   UNROLL
   for (int number = 0; number < S::OWN + 2; ++number) {
     Own own = own_tile<S>(number, at);
@@ -370,16 +370,16 @@ DEVICE void apply_held(const Args& args, float* shared, const Gradients<S>& grad
     float4 &first = held.numbers[MOMENT1][number], &second = held.numbers[MOMENT2][number];
     if (number < S::OWN) {
       float4 &weight = held.numbers[PARAMS][number], &target = held.numbers[TARGET][number];
-      adam(weight, first, second, gradients.hidden[number < S::OWN ? number : 0], how.factors.weights, how.step);
+      adam(weight, first, second, gradients.hidden[number < S::OWN ? number : 0], how.factors.weights, step);
       publish<S>(args, PARAMS, weight, own.tile, at);
       if (!how.is_soft && !how.is_copy) continue;
       move_tile(target, weight, how.factors.share);
       publish<S>(args, TARGET, target, own.tile, at);
     } else if (number == S::OWN) {
-      apply_small<S>(shared, own.tile, first, second, gradients.output, how.factors.weights, how.step,
+      apply_small<S>(shared, own.tile, first, second, gradients.output, how.factors.weights, step,
                      how.factors.share, at);
     } else {
-      apply_small<S>(shared, own.tile, first, second, biases, how.factors.biases, how.step, how.factors.share, at);
+      apply_small<S>(shared, own.tile, first, second, biases, how.factors.biases, step, how.factors.share, at);
     }
   }
 }

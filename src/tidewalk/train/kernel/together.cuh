@@ -228,14 +228,16 @@ DEVICE void learn_turn(const Args& args, float* shared, const Turn& turn, const 
   UNROLL
   for (int i = 0; i < 4; ++i) biases[i] = gradients.bias(i, at);
   float bias_factor = 1.0f / (gradients.scale * static_cast<float>(sizes.batch)), factor = bias_factor / INPUT_SCALE;
+  int number = turn.step * sizes.updates + turn.update;
+  const Step step = step_of<S>(args, shared, number);  // on its way while the norm is made
   leave_squares<S>(shared, gradients, biases, factor, bias_factor, at);
   ahead.finish(args, shared, at);
   member_sync<S>();
   MARK(13);
   Features<S> features;
   if (ahead.step >= 0) features.ask(args, shared, true, true, at);
-  const Applied how = applied<S>(args, shared, factor, bias_factor, turn.step * sizes.updates + turn.update, at);
-  apply_held<S>(args, shared, gradients, biases, how, held, at);
+  const Applied how = applied<S>(shared, factor, bias_factor, number, at);
+  apply_held<S>(args, shared, gradients, biases, how, step, held, at);
   MARK(14);
   cluster_arrive();
   if (ahead.step >= 0) features.put(shared, true, true, at);

@@ -239,27 +239,32 @@ DEVICE void move_target(const Args& args, float* shared, float share, const Plac
   }
 }
 
-// What the norm of the gradients makes of an update: `number` counts those of this launch.
+// Step of an update; `number` counts those of this launch.
+template <class S>
+DEVICE Step step_of(const Args& args, const float* shared, int number) {
+  const Known& by_heart = known<S>(shared);
+  const float* corrections =
+      args.corrections + 2 * (block_id() * by_heart.sizes.steps * by_heart.sizes.updates + number);
+  return {by_heart.own.lr, corrections[0], corrections[1], by_heart.reals.adam_eps};
+}
+
+// What the norm of the gradients makes of an update; `number` as above.
 struct Applied {
   Factors factors;
-  Step step;
   bool is_soft, is_copy;
 };
 
 template <class S>
-DEVICE Applied applied(const Args& args, const float* shared, float factor, float bias_factor, int number,
-                       const Place& at) {
+DEVICE Applied applied(const float* shared, float factor, float bias_factor, int number, const Place& at) {
   const Known& by_heart = known<S>(shared);
   const Sizes& sizes = by_heart.sizes;
-  const float* corrections = args.corrections + 2 * (block_id() * sizes.steps * sizes.updates + number);
-  Step step{by_heart.own.lr, corrections[0], corrections[1], by_heart.reals.adam_eps};
   float total = warp_sum(at.thread % 32 < S::CLASSES * S::UNIT_GROUPS ? shared[S::NORMS + at.thread % 32] : 0.0f);
   float norm = sqrtf(total), most = by_heart.reals.max_grad_norm;
   bool is_soft = sizes.flags & SOFT;
   bool is_copy = !is_soft && (sizes.learned + number + 1) % sizes.target_period == 0;
   float share = is_soft ? by_heart.own.tau : is_copy ? 1.0f : 0.0f;
   float clip = norm < most ? 1.0f : most / norm;
-  return {{clip * factor, clip * bias_factor, share}, step, is_soft, is_copy};
+  return {{clip * factor, clip * bias_factor, share}, is_soft, is_copy};
 }
 
 // Everything an update changes, once all gradients are known; the hidden layers of a soft target network, though, only
@@ -268,6 +273,7 @@ template <class S>
 DEVICE void apply(const Args& args, float* shared, const Gradients<S>& gradients, int number, const Place& at) {
   const Known& by_heart = known<S>(shared);
   Moments<S> moments(args, shared, at);
+  const Step step = step_of<S>(args, shared, number);  // on its way while the norm is made
   float biases[4];
   UNROLL
   for (int i = 0; i < 4; ++i) biases[i] = gradients.bias(i, at);
@@ -275,8 +281,8 @@ DEVICE void apply(const Args& args, float* shared, const Gradients<S>& gradients
   float factor = bias_factor / INPUT_SCALE;
   leave_squares<S>(shared, gradients, biases, factor, bias_factor, at);
   block_sync();
-  const Applied how = applied<S>(args, shared, factor, bias_factor, number, at);
-  apply_tiles<S>(shared, gradients, biases, how.factors, moments, how.step, at);
+  const Applied how = applied<S>(shared, factor, bias_factor, number, at);
+  apply_tiles<S>(shared, gradients, biases, how.factors, moments, step, at);
   if (how.is_copy) move_target<S>(args, shared, 1.0f, at);
 }
 
