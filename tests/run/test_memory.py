@@ -3,15 +3,18 @@
 import dataclasses
 import itertools
 import json
+import types
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from support import planted_market, small_config
 from tidewalk.cli import main
 from tidewalk.core.errors import ConfigError, TrainError
 from tidewalk.market.device import save_market
-from tidewalk.run import loop, memory, mesh, shares
+from tidewalk.run import control_groups, loop, memory, mesh, shares
+from tidewalk.run.programs import Building
 from tidewalk.run.study import plan_study
 from tidewalk.store import layout
 
@@ -56,7 +59,7 @@ def test_a_number_that_is_named_fits_where_fewer_members_may_take_more(tmp_path,
             assert f". --seeds {max(fitting)} would fit." in told
         else:
             most = max(members for members, peak in enumerate(peaks) if peak <= limit)
-            assert f". At most {most} member(s) fit, " in told
+            assert f". At most {most} members fit, " in told
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,42 @@ def test_what_takes_most_is_named_with_what_makes_it_smaller(tmp_path, market, m
 def test_more_members_than_can_be_listed_are_refused_without_listing_them(tmp_path, market):
     with pytest.raises(ConfigError, match=r"--seeds 2147483647 are \d+ members; .* Use --seeds \d+ or fewer"):
         study(tmp_path, market, seeds=2**31 - 1)
+
+
+@pytest.fixture(scope="module")
+def hungry():
+    """A compiled program whose own account is another than the formula's."""
+    program = jax.jit(lambda x: jnp.sort(jnp.outer(x, x), axis=None).cumsum()[-1])
+    return program.lower(jax.ShapeDtypeStruct((4096,), jnp.float32)).compile()
+
+
+def test_what_the_compiler_says_is_told_where_it_is_another(tmp_path, market, hungry):
+    small = study(tmp_path, market, seeds=4)
+    found, each = memory.as_compiled(small, hungry), memory._parts(small.num_members)[2]
+    assert found.scratch == each * hungry.memory_analysis().temp_size_in_bytes > 64 * 2**20
+    assert found.arguments == memory.of_study(small).arguments
+    told = memory.said(small, 1, 2 * GIB, hungry)
+    assert told == f"{memory.said(small, 1, 2 * GIB)}; as compiled: {memory.in_words(found.peak)}"
+    near = found.with_scratch(memory.of_study(small).scratch * 101 // 100)
+    assert abs(near.peak - memory.of_study(small).peak) < 0.05 * near.peak
+
+
+def test_a_study_that_fits_by_formula_and_not_as_compiled_is_refused_before_its_first_epoch(
+    tmp_path, market, monkeypatch, hungry
+):
+    save_market(tmp_path / "m.npz", market)
+    config = small_config(tmp_path / "m.npz", tmp_path / "run", seeds=4)
+    small = study(tmp_path, market, seeds=4)
+    limit = (memory.of_study(small).peak + memory.as_compiled(small, hungry).peak) // 2
+    monkeypatch.setattr(mesh, "limit_bytes", lambda: limit)
+    memory.refuse_too_large(small)
+    monkeypatch.setattr(loop, "start", lambda _: (types.SimpleNamespace(compiled=hungry, building=Building()), None))
+    with pytest.raises(ConfigError, match=r"members of this size need about .* of memory as compiled, of ") as refused:
+        loop.train(config)
+    assert "scratch of " in str(refused.value)
+    assert "What helps: fewer --seeds" in str(refused.value)
+    assert "would fit" not in str(refused.value), "only the formula knows of other numbers"
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_train_refuses_before_it_makes_a_folder(tmp_path, market, monkeypatch, capsys):
@@ -132,13 +171,13 @@ def test_other_errors_are_none_of_memory(tmp_path, market):
     assert memory.out_of_memory(study(tmp_path, market), MemoryError()) is not None
 
 
-def test_the_limit_is_that_of_the_device_or_of_the_group_the_process_is_in(tmp_path, monkeypatch):
-    group = tmp_path / "memory.max"
-    group.write_text("max\n")
-    monkeypatch.setattr(mesh, "_CGROUPS", (str(tmp_path / "absent"), str(group)))
-    assert mesh.limit_bytes() > GIB
-    group.write_text(f"{GIB}\n")
-    assert mesh.limit_bytes() == GIB
+def test_the_limit_is_that_of_the_device_or_of_the_groups_the_process_is_in(monkeypatch):
+    monkeypatch.setattr(control_groups, "memory_bytes", lambda: None)
+    machine = mesh.limit_bytes()
+    assert machine > GIB
+    for granted in (GIB, 2 * machine):
+        monkeypatch.setattr(control_groups, "memory_bytes", lambda granted=granted: granted)
+        assert mesh.limit_bytes() == min(granted, machine)
 
     class Gpu:
         def memory_stats(self):

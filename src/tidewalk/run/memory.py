@@ -5,10 +5,12 @@ import functools
 
 import jax
 import numpy as np
+from jax.stages import Compiled
 
 from tidewalk.agents import dqn
 from tidewalk.core.arrays import PyTree
 from tidewalk.core.errors import ConfigError, TrainError
+from tidewalk.core.words import counted
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
 from tidewalk.run import mesh, shares
@@ -17,6 +19,8 @@ from tidewalk.train import memory
 from tidewalk.train.memory import Memory
 from tidewalk.train.population import Program
 
+_TOLERANCE = 0.05
+"""Part of the predicted memory by which the compiled program may take more or less without a word of it."""
 _NONE_FITS = " Not even one member fits."
 _NAMES = {
     "market": "market",
@@ -60,25 +64,49 @@ def _parts(members: int) -> tuple[int, int, int]:
     return dealt.size, dealt.count, dealt.at_a_time
 
 
-def said(study: Study, devices: int = 1, limit: int | None = None) -> str:
-    """The prediction in one line, with its largest parts; `limit` is what each of the devices has."""
+def as_compiled(study: Study, compiled: Compiled) -> Memory | None:
+    """Memory of one device of a study with the scratch that its compiled epoch takes; None where that is not told."""
+    told = compiled.memory_analysis()
+    if told is None or not told.temp_size_in_bytes:
+        return None
+    each = -(-study.num_members // mesh.used_devices(study.num_members))
+    return of_members(study, study.program, each).with_scratch(_parts(each)[2] * told.temp_size_in_bytes)
+
+
+def said(study: Study, devices: int = 1, limit: int | None = None, compiled: Compiled | None = None) -> str:
+    """The prediction in one line, with its largest parts.
+
+    Args:
+        study: what it is about.
+        devices: devices that the members are spread over.
+        limit: what each of the devices has.
+        compiled: the program of its epoch, whose own account is told where it is another.
+    """
     need = of_study(study, devices)
     parts = ", ".join(f"{_NAMES[part]} {in_words(size)}" for part, size in _largest(need)[:4])
     each, there = " on each device" if devices > 1 else "", f" of {in_words(limit)}" if limit else ""
     most = memory.most_members(study.program, *_asked(study), limit, _parts) if limit else 0
     room = f"; room for {most:,} members" if limit else ""
-    return f"memory by formula{each}: {in_words(need.peak)}{there} ({parts}){room}"
+    found = as_compiled(study, compiled) if compiled else None
+    is_other = found is not None and abs(found.peak - need.peak) > _TOLERANCE * need.peak
+    told = f"; as compiled: {in_words(found.peak)}" if found is not None and is_other else ""
+    return f"memory by formula{each}: {in_words(need.peak)}{there} ({parts}){room}{told}"
 
 
-def refuse_too_large(study: Study) -> None:
+def refuse_too_large(study: Study, compiled: Compiled | None = None) -> None:
     """Refuse a study whose members do not fit into the memory of their device.
 
+    Args:
+        study: the study.
+        compiled: the program of its epoch, where there is one: then its own account decides, not the formula.
+
     Raises:
-        ConfigError: names what takes most, how it is made smaller, and how many members would fit.
+        ConfigError: names what takes most, how it is made smaller, and, by the formula, how many members would fit.
     """
-    limit = mesh.limit_bytes()
-    if limit is not None and of_study(study, mesh.used_devices(study.num_members)).peak > limit:
-        raise ConfigError(_too_large(study, limit))
+    limit, found = mesh.limit_bytes(), as_compiled(study, compiled) if compiled else None
+    need = found or of_study(study, mesh.used_devices(study.num_members))
+    if limit is not None and need.peak > limit:
+        raise ConfigError(_too_large(study, limit, found))
 
 
 def out_of_memory(study: Study, error: BaseException) -> TrainError | None:
@@ -91,20 +119,23 @@ def out_of_memory(study: Study, error: BaseException) -> TrainError | None:
     return TrainError(f"Out of memory ({first}). {_too_large(study, mesh.limit_bytes())}")
 
 
-def _too_large(study: Study, limit: int | None) -> str:
+def _too_large(study: Study, limit: int | None, compiled: Memory | None = None) -> str:
+    """What takes how much, and what helps; by the account of the compiled program where there is one."""
     devices = mesh.used_devices(study.num_members)
-    need = of_study(study, devices)
+    need = compiled or of_study(study, devices)
     largest = [(part, size) for part, size in _largest(need) if 10 * size >= need.peak]
     each = f" on each of {devices} devices" if devices > 1 else ""
     there = f", of {in_words(limit)} there" if limit else ""
+    made = " as compiled" if compiled else ""
     fit, remedies = "", [_REMEDIES[part] for part, _ in largest if part in _REMEDIES]
-    if limit is not None and need.peak > limit:
+    if limit is not None and need.peak > limit and compiled is None:
         fit = _what_fits(study, limit)
     if _NONE_FITS not in fit:
         remedies.insert(0, "fewer --seeds or windows (--step-months)")
-    crowd = f"{study.num_windows} window(s) x --seeds {study.config.train.seeds} = {study.num_members} members"
+    members = counted(study.num_members, "member")
+    crowd = f"{counted(study.num_windows, 'window')} x --seeds {study.config.train.seeds} = {members}"
     return (
-        f"{crowd} of this size need about {in_words(need.peak)} of memory{each}{there}: "
+        f"{crowd} of this size need about {in_words(need.peak)} of memory{each}{made}{there}: "
         f"{', '.join(f'{_NAMES[part]} {in_words(size)}' for part, size in largest)}.{fit} "
         f"What helps: {', '.join(dict.fromkeys(remedies))}."
     )
@@ -120,7 +151,7 @@ def _what_fits(study: Study, limit: int) -> str:
     if seeds:
         return f" --seeds {seeds} would fit."
     short = "fewer than there are windows" if each < windows else f"but no multiple of the {windows} windows"
-    return f" At most {each} member(s) fit, {short}."
+    return f" At most {counted(each, 'member')} fit, {short}."
 
 
 def _fits(study: Study, members: int, each: int, limit: int) -> bool:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from tidewalk.core.errors import StoreError
+from tidewalk.run import trace
 from tidewalk.run.engine import Engine, State, phased
 from tidewalk.run.timing import PhaseTimes, medians, phases
 from tidewalk.store.layout import read_object, write_json_atomic
@@ -34,6 +35,8 @@ class Tracer:
     folder: Path
     say: Callable[[str], None]
     epochs: range
+    first: int = 0
+    """First epoch of this process, which is slower than those after it."""
     is_on: bool = False
 
     @contextlib.contextmanager
@@ -71,9 +74,18 @@ class Tracer:
         self.is_on = False
         try:
             jax.profiler.stop_trace()
-            self.say(f"trace of epoch {self.epochs.start} to {self.epochs.stop - 1}: {self.folder}")
+            self.say(f"trace of {self._traced()}: {self.folder}")
         except (OSError, RuntimeError) as error:
             self.say(f"warning: the trace is lost: {str(error).splitlines()[0]}")
+
+    def _traced(self) -> str:
+        """The epochs in words."""
+        start, last = self.epochs.start, self.epochs.stop - 1
+        if start == self.first:
+            return (
+                f"epoch {start}, the only one of this process (the first is slower than a steady one; train for more)"
+            )
+        return f"epoch {start}" if start == last else f"epochs {start} and {last}"
 
 
 def steady(epochs: range, steps: int) -> range:
@@ -81,16 +93,26 @@ def steady(epochs: range, steps: int) -> range:
     return epochs[1 : 3 if steps <= MOST_STEPS else 2] or epochs[:1]
 
 
-def measure(engine: Engine, state: State, folder: Path, epoch: int, say: Callable[[str], None]) -> None:
-    """Time the phases after an epoch one by one, say and keep what was found."""
+def measure(engine: Engine, state: State, folder: Path, epochs: range, say: Callable[[str], None]) -> None:
+    """What traced epochs spent on every phase, and the phases after them one by one: say and keep what was found."""
+    kept: dict[str, Any] = {"after_epoch": epochs.stop - 1}
+    try:
+        traced = trace.annotate(folder, trace.by_operation(engine.compiled))
+    except (OSError, EOFError, ValueError, KeyError, jax.errors.JaxRuntimeError) as error:
+        traced = {}
+        say(f"warning: the trace does not name the phases: {str(error).splitlines()[0]}")
+    if traced:
+        kept["traced_ms"] = {name: ms / len(epochs) for name, ms in traced.items()}
+        say(f"traced, per epoch: {trace.in_words(kept['traced_ms'])} (the work of all threads or streams)")
     try:
         times = phase_times(engine, state)
     except jax.errors.JaxRuntimeError as error:  # the copy of the state finds no room
         say(f"warning: the phases are not timed by themselves: {str(error).splitlines()[0]}")
-        return
-    say(f"{phases(times)} (one call each)")
+    else:
+        say(f"{phases(times)} (one call each)")
+        kept["phases_ms"] = dataclasses.asdict(times)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(folder / PHASES_FILE, {"after_epoch": epoch, "phases_ms": dataclasses.asdict(times)})
+    write_json_atomic(folder / PHASES_FILE, kept)
 
 
 def phase_times(engine: Engine, state: State) -> PhaseTimes:
