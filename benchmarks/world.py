@@ -21,7 +21,7 @@ import numpy as np
 from common import Report
 from floors import Machine, Network
 
-from tidewalk.agents.dqn import DQNConfig, make_dqn
+from tidewalk.agents.dqn import DQNConfig
 from tidewalk.data.load import DataConfig
 from tidewalk.market.device import CLOSING, LAST_OF_SESSION, TRADABLE, Market
 from tidewalk.market.windows import Windows
@@ -29,9 +29,11 @@ from tidewalk.run import compiler, engine, memory, mesh
 from tidewalk.run.ahead import Runner, device_runs_ahead
 from tidewalk.run.engine import Engine, State
 from tidewalk.run.settings import OutputConfig, RunConfig
+from tidewalk.run.static import program_with
 from tidewalk.run.study import Leg, Study
 from tidewalk.trading.env import EnvConfig
-from tidewalk.train.population import Program, TrainConfig
+from tidewalk.train.kernel.plan import multiprocessors
+from tidewalk.train.population import TrainConfig, longest
 
 SAMPLE_BARS, TRAIN_BARS, VAL_BARS, TEST_BARS = 694_398, 88_000, 29_795, 29_000
 SESSION_BARS = 1380
@@ -158,7 +160,7 @@ def made(setting: Setting) -> Study:
             max_steps_per_epoch=setting.steps,
             seeds=seeds,
             lanes=setting.lanes,
-            replay_capacity=-(-setting.capacity // setting.lanes) * setting.lanes,
+            replay_capacity=setting.capacity,
             prefill_steps=max(16, -(-setting.batch // setting.lanes)),
         ),
         dqn=setting.dqn,
@@ -176,28 +178,16 @@ def hosted(config: RunConfig, arrays: Market, windows: Windows, *, side_ticks: f
         windows: the windows, host arrays.
         side_ticks: cost of one contract bought or sold.
     """
-    train, env, features = config.train, config.env, arrays.features.shape[1]
-    val, test = (spans[:, 1] - spans[:, 0] for spans in (windows.val, windows.test))
-    program = Program(
-        agent=make_dqn(config.dqn, env.observation_size(features), env.num_positions),
-        env=env,
-        num_features=features,
-        lanes=train.lanes,
-        capacity=train.replay_capacity,
-        steps_per_epoch=train.max_steps_per_epoch,
-        prefill_steps=train.prefill_steps,
-        episode_bars=train.episode_bars,
-        select=train.select,
-        val_bars=int(val.max()),
-        test_bars=int(test.max()),
-        val_sessions=-(-int(val.max()) // SESSION_BARS) + 1,
-        val_lengths=tuple(np.repeat(val, train.seeds).tolist()),
-        test_lengths=tuple(np.repeat(test, train.seeds).tolist()),
-        compose="scan" if mesh.compose_form() == "scan" else "associative",
+    program = program_with(
+        config,
+        arrays.features.shape[1],
+        mesh.compose_form(),
+        {"val": windows.val, "test": windows.test},
+        val_sessions=-(-longest(windows.val) // SESSION_BARS) + 1,
     )
     leg = ArrayLeg(
         market=SimpleNamespace(on_device=lambda: arrays),
-        plan=SimpleNamespace(windows=range(len(val))),
+        plan=SimpleNamespace(windows=range(len(windows.val))),
         costs=SimpleNamespace(side_ticks=side_ticks, roll_ticks=0.0),
         first_bar=0,
     )
@@ -325,9 +315,8 @@ def measured_machine(report: Report, precision: str) -> Machine:
     copy = jax.jit(lambda a: a + 1.0).lower(vector).compile()
     calls = {"product": lambda: product(left, left), "copy": lambda: copy(vector)}
     times = common.interleaved(report, calls, budget_s=1.0)
-    parts = 1 if is_cpu else getattr(jax.local_devices()[0], "core_count", 1) or 1
     return Machine(
         flop_per_s=2 * side**3 / (min(times["product"].samples_ms) / 1e3),
         bytes_per_s=8 * length / (min(times["copy"].samples_ms) / 1e3),
-        multiprocessors=parts,
+        multiprocessors=multiprocessors(jax.local_devices()[0]) or 1,
     )

@@ -58,23 +58,13 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.fixture(autouse=True)
 def strict_dtypes() -> Iterator[None]:
-    """Refuse implicit dtype promotion in tests of device parts, optax apart.
-
-    Adam raises its decay, a Python float, to an integer count, which strict promotion forbids. So the one place where
-    optax does it, `optax.tree.bias_correction`, is traced under the standard rules.
-    """
+    """Refuse implicit dtype promotion in tests of device parts."""
     if "jax" not in sys.modules:
         yield
         return
     import jax
 
-    with jax.numpy_dtype_promotion("strict"), pytest.MonkeyPatch.context() as patch:
-        if "optax" in sys.modules:
-            import optax
-
-            patch.setattr(
-                optax.tree, "bias_correction", jax.numpy_dtype_promotion("standard")(optax.tree.bias_correction)
-            )
+    with jax.numpy_dtype_promotion("strict"):
         yield
 
 

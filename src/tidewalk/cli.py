@@ -1,5 +1,6 @@
 """The command line: find the command, run it, turn errors into one paragraph and an exit code."""
 
+import functools
 import importlib
 import importlib.metadata
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tidewalk.core.errors import ConfigError, Interrupted, TidewalkError, TrainError, did_you_mean
+from tidewalk.run import ambient
 
 COMMANDS = {
     "demo": "write a sample market, run a walk-forward study on it, and report",
@@ -83,6 +85,9 @@ def explain(error: BaseException) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}.", ConfigError.exit_code
     frame = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, ValueError) and Path(frame.filename).match("jax/_src/config.py"):  # as jax is imported
+        remedy = "Correct the variable of that name in the environment (in capitals), or unset it."
+        return f"jax cannot start: {_first_line(error)}. {remedy}", ConfigError.exit_code
     place = f"{Path(frame.filename).name}:{frame.lineno}"
     fault = f"{type(error).__name__} at {place}: {_first_line(error)}"
     return f"a fault of tidewalk, please report it: {fault} (--debug shows the traceback)", INTERNAL_ERROR
@@ -100,6 +105,7 @@ def _dispatch(args: list[str]) -> int:
         hint = did_you_mean(command, COMMANDS)
         raise ConfigError(f"unknown command {command!r}{hint}. Commands: {', '.join(COMMANDS)}.")
     _refuse_environment()
+    ambient.pin(os.environ, functools.partial(_tell, quiet="--quiet" in rest))
     run: Callable[[list[str]], int] = importlib.import_module(f"tidewalk.commands.{command}").run
     return run(rest)
 
@@ -112,6 +118,11 @@ def _refuse_environment() -> None:
             f"JAX_NUM_CPU_DEVICES={asked} in the environment: allowed is a whole number from 1 on. Without the "
             "variable all cores are used."
         )
+
+
+def _tell(text: str, *, quiet: bool) -> None:
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _usage() -> str:

@@ -11,11 +11,12 @@ import pytest
 from support import as_nq, planted_market, small_config
 from tidewalk.core import trees
 from tidewalk.data.load import DataConfig
-from tidewalk.run import ahead, engine, memory, mesh
+from tidewalk.run import ahead, engine, memory, mesh, surface
 from tidewalk.run.ahead import Runner
 from tidewalk.run.epoch_lines import phases_ms, transfers_record
 from tidewalk.run.packed import Packed, pack, unpack
 from tidewalk.run.study import plan_study
+from tidewalk.run.timing import PhaseTimes, medians
 from tidewalk.store.summary import IS_UNDEFINED
 
 
@@ -61,6 +62,16 @@ def test_an_epoch_uploads_nothing_waits_once_and_brings_home_its_metrics_alone()
         assert times.init < 0.1
 
 
+def test_a_guard_that_is_set_for_all_of_jax_lets_a_study_start_train_and_end():
+    ready, state = fresh()
+    with jax.transfer_guard("disallow_explicit"):
+        again = engine.upload_study(study(), mesh.Transfers(), None)
+        ready.deal.split_members(again.members)
+        state, metrics, _ = ready.run_epoch(state)
+        ready.kept(state)
+    assert metrics["is_alive"].all()
+
+
 def test_several_symbols_go_up_in_one_piece():
     two = study(2)
     transfers = engine.Transfers()
@@ -74,13 +85,31 @@ def test_several_symbols_go_up_in_one_piece():
 def test_a_state_from_a_checkpoint_is_counted_and_is_no_market():
     ready, state = fresh()
     before = dataclasses.replace(ready.transfers)
-    again = engine.restore(ready, state, trees.to_named(ready.deal.join(jax.device_get(state))))
+    again = engine.restore(ready, state, ready.deal.named(jax.device_get(state)).items())
     moved = ready.transfers.since(before)
     assert (moved.uploads, moved.bytes_market) == (0, 0)
     assert moved.bytes_h2d == host_bytes(state)
     for ours, theirs in zip(*map(jax.tree.leaves, (again, state)), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert jax.tree.map(lambda leaf: leaf.sharding, again) == jax.tree.map(lambda leaf: leaf.sharding, state)
+
+
+def test_an_epoch_is_begun_while_the_device_still_works_on_it():
+    """Its program takes long, so whoever waits for anything of it, counted or not, finds it done."""
+    ready, state = fresh()
+
+    def epoch(market, windows, members, state):
+        del market, windows
+        square = jax.numpy.full((64, 64), state.clock.ravel()[0], jax.numpy.float32)
+        busy = jax.lax.fori_loop(0, 30_000, lambda _, seen: jax.numpy.tanh(seen @ square), square)
+        metrics = pack({"busy": busy[0, 0]}, len(members.window))
+        return dataclasses.replace(state, clock=state.clock + busy[0, 0].astype(state.clock.dtype)), metrics
+
+    compiled = jax.jit(epoch).lower(*ready.deal.one(ready.provide(), state)).compile()
+    after, begun = dataclasses.replace(ready, compiled=compiled).begin(state)
+    waited = [leaf.is_ready() for leaf in jax.tree.leaves((after, begun.packed))]
+    jax.block_until_ready(after)
+    assert not any(waited)
 
 
 @pytest.mark.parametrize("form", ["fused", "phased"])
@@ -238,6 +267,17 @@ def test_medians_leave_out_the_first_epoch_and_those_under_a_tracer():
     assert phases_ms([line(1)], None)[0]["total"] == 10.0
 
 
+def test_medians_of_phases_add_up_to_their_total():
+    times = [
+        PhaseTimes(1.0, 2.0, 9.0, 4.0, 16.0),
+        PhaseTimes(2.0, 8.0, 3.0, 1.0, 14.0),
+        PhaseTimes(9.0, 1.0, 5.0, 5.0, 20.0),
+    ]
+    assert medians(times) == PhaseTimes(2.0, 2.0, 5.0, 4.0, 13.0)
+    fused = [PhaseTimes(init, None, None, None, total) for init, total in ((1.0, 30.0), (3.0, 10.0), (2.0, 20.0))]
+    assert medians(fused) == PhaseTimes(2.0, None, None, None, 20.0)
+
+
 def test_transfers_of_an_epoch_are_told_without_its_checkpoint():
     ready, _ = started()
     lines = [line(1), line(2), line(3, downloaded_bytes=1040, checkpoint_bytes=1000, host_syncs=2)]
@@ -253,6 +293,8 @@ def test_transfers_of_an_epoch_are_told_without_its_checkpoint():
     found, warnings = transfers_record([*lines, line(4, uploaded_bytes=7, host_syncs=3)], ready)
     assert (found["bytes_h2d_per_epoch"], found["host_syncs_per_epoch"]) == (7, 3)
     assert len(transfers_record([line(1)], ready)[1]) == 3
+    going_on = line(3, uploaded_bytes=999, resuming_bytes=999, host_syncs=4, resuming_syncs=3)
+    assert transfers_record([*lines, going_on], ready) == transfers_record(lines, ready)
 
 
 # ---- precision
@@ -271,6 +313,60 @@ def test_products_of_a_cpu_are_in_float32_whatever_is_asked_and_that_is_said():
         assert found[asked] == found["float32"]
         (text,) = mesh.precision_warnings(asked)
         assert text.startswith(f"--precision {asked} changes nothing on a CPU")
+
+
+NAMED = {
+    "float32": "precision = [HIGHEST, HIGHEST]",
+    "tf32": "precision = [HIGH, HIGH]",
+    "bf16": "lhs_precision_type = bf16, rhs_precision_type = bf16",
+}
+
+
+class Lowered(jax.stages.Compiled):
+    """A program as it reaches the compiler, that gives zeros in place of results."""
+
+    out_info = None
+
+    def __init__(self, function, *args):
+        lowered = jit(function).lower(*args)
+        self.out_info = lowered.out_info
+        self.zeros = jax.tree.map(lambda leaf: jax.numpy.zeros(leaf.shape, leaf.dtype), lowered.out_info)
+        self.products = [row for row in lowered.as_text().splitlines() if "stablehlo.dot_general" in row]
+
+    def __call__(self, *args):
+        del args
+        return self.zeros
+
+
+jit = jax.jit
+
+
+@pytest.mark.parametrize(
+    "asked", ["tf32", pytest.param("float32", marks=pytest.mark.slow), pytest.param("bf16", marks=pytest.mark.slow)]
+)
+def test_every_program_of_a_study_has_the_precision_that_was_asked_for(asked, monkeypatch):
+    plain, state = fresh()
+    config = study().config
+    config = dataclasses.replace(config, output=dataclasses.replace(config.output, precision=asked))
+    stage = dataclasses.replace(plain, study=dataclasses.replace(study(), config=config))
+    made = []
+
+    def lower(function, *args):
+        made.append(Lowered(function, *args))
+        return made[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.programs, "build", lambda function, _, *args, **__: lower(function, *args))
+        engine.ready(stage, None)
+        engine.phased(stage, state)
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "jit", lambda function, **_: lambda *args: lower(function, *args)(*args))
+        best = stage.kept(state).best
+        engine.trade(stage, best)
+        surface._trade(stage, best, (0,), None)
+    assert len(made) == 8
+    assert all(one.products for one in made), "each has a network in it"
+    assert all(NAMED[asked] in row for one in made for row in one.products)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 
 from tidewalk.run import saving
 from tidewalk.run.saving import Saver
+from tidewalk.run.shares import Deal
 from tidewalk.train.population import TrainState
 
 
@@ -46,10 +47,10 @@ def test_cheap_ones_follow_every_epoch(tmp_path, clock):
 def test_what_a_checkpoint_took_is_measured_from_the_device_on(tmp_path, monkeypatch):
     monkeypatch.setattr(saving.checkpoint, "save_checkpoint", lambda folder, name, *_: folder / name)
     monkeypatch.setattr(saving.checkpoint, "prune_checkpoints", lambda *_, **__: [])
-    monkeypatch.setattr(saving.trees, "to_named", lambda _: {})
+    monkeypatch.setattr(Deal, "named", lambda *_: {})
     state = object.__new__(TrainState)
     object.__setattr__(state, "best", None)
     saver = Saver(tmp_path, {}, every=None)
-    saver.save(state, 3, time.monotonic() - 7.0)
+    saver.save(Deal(1, 1), state, 3, time.monotonic() - 7.0)
     assert saver.cost_s == pytest.approx(7.0, abs=0.5)
     assert saver.written == [tmp_path / "epoch-00003"]

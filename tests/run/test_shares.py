@@ -21,12 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import planted_market, small_config
+from tidewalk.agents.dqn import DQNConfig, make_dqn
 from tidewalk.core import trees
 from tidewalk.core.keys import root_key
 from tidewalk.market.device import save_market
-from tidewalk.run import engine, loop, memory, shares
+from tidewalk.run import control_groups, engine, loop, memory, shares
 from tidewalk.run.mesh import Transfers
 from tidewalk.run.packed import pack
+from tidewalk.run.saving import Saver
 from tidewalk.run.shares import Deal, deal
 from tidewalk.run.study import plan_study
 from tidewalk.store import checkpoint
@@ -34,6 +36,14 @@ from tidewalk.trading.costs import CostTicks
 from tidewalk.train.population import Members, initial_state, make_members
 
 MEMBERS = st.integers(1, 400)
+
+
+def split(dealt, whole):
+    """A state as it is dealt out."""
+    leaves, tree = jax.tree_util.tree_flatten_with_path(whole)
+    parts = [dealt.split(path, leaf) for path, leaf in leaves]
+    shares = tuple(jax.tree.unflatten(tree, share) for share in zip(*parts, strict=True))
+    return shares if dealt.count > 1 else shares[0]
 
 
 @given(MEMBERS)
@@ -45,7 +55,7 @@ def test_every_member_is_dealt_once_and_comes_back_to_its_place(members):
     assert sorted(set(rows.ravel().tolist())) == list(range(members))
     assert rows.size - members < max(2, dealt.size), "no more is computed twice than the others leave over"
     whole = {"params": np.arange(members) * 10, "by_bar": np.arange(3 * members).reshape(members, 3)}
-    dealt_out = dealt.split(whole)
+    dealt_out = split(dealt, whole)
     if dealt.count > 1:
         for rows, share in zip(dealt.rows(), dealt_out, strict=True):
             assert all(np.array_equal(share[name], whole[name][rows]) for name in whole)
@@ -54,40 +64,65 @@ def test_every_member_is_dealt_once_and_comes_back_to_its_place(members):
 
 
 def a_state(seeds):
-    """A state on the host, every word of every leaf another; its replay outweighs what Python itself takes."""
+    """A state on the host, every word of a leaf another; its replay is a third of it, far more than Python takes."""
     study = made(seeds=seeds)
-    program = dataclasses.replace(study.program, capacity=2**15)
+    program, env = study.program, study.program.env
+    agent = make_dqn(DQNConfig(), env.observation_size(program.num_features), env.num_positions)
+    program = dataclasses.replace(program, capacity=2**14, agent=agent)
     members = jax.eval_shape(functools.partial(make_members, study.num_windows, seeds, 0), *memory._asked(study)[2])
     shapes = jax.eval_shape(functools.partial(initial_state, program), study.windows, members)
     filled = jax.tree.map(lambda leaf: np.arange(math.prod(leaf.shape)).reshape(leaf.shape).astype(leaf.dtype), shapes)
     return filled, memory.of_members(study, program, study.num_members), study.num_members
 
 
+def traced(function, *args):
+    """Result of a call, and the most that Python and numpy held in it beyond what was there."""
+    tracemalloc.start()
+    try:
+        return function(*args), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("seeds", [3, 4, 5])
-def test_a_checkpoint_takes_one_copy_of_the_state_as_the_formula_says(seeds):
+def test_a_checkpoint_takes_the_largest_array_of_the_state_as_the_formula_says(seeds, tmp_path):
     whole, need, members = a_state(seeds)
     dealt = deal(members)
     assert dealt.count > 1
-    parts = dealt.split(whole)
+    parts = split(dealt, whole)
     for rows, part in zip(dealt.rows(), parts, strict=True):
         np.testing.assert_array_equal(part.replay, whole.replay[:, rows])
         assert np.shares_memory(part.replay, whole.replay) == (rows[-1] == rows[-2] + dealt.count)
-    host, read = jax.tree.map(np.array, parts), jax.tree.map(np.array, whole)
-    tracemalloc.start()
-    dealt.split(read, trees.nbytes)
-    split_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert split_bytes < 1.05 * need.checkpoint * dealt.size / members, "one share at a time"
-    tracemalloc.start()
-    again = dealt.join(host)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert need.checkpoint == trees.nbytes(again) == trees.nbytes(whole)
-    assert 0.99 < peak / need.checkpoint < 1.01
+    assert need.checkpoint == whole.replay.nbytes
+    host, saver = jax.tree.map(np.array, parts), Saver(tmp_path, {}, every=1)
+    _, written_bytes = traced(saver.save, dealt, host, 7, 0.0)
+    assert 0.9 < written_bytes / need.checkpoint < 1.1
+    assert need.checkpoint < 0.4 * trees.nbytes(whole)
+    (path,), shapes = saver.written, jax.device_put(parts)
+    ready = object.__new__(engine.Engine)
+    vars(ready).update(deal=dealt, transfers=Transfers())
+    arrays, _ = checkpoint.read_checkpoint(path)
+    again, read_bytes = traced(engine.restore, ready, shapes, arrays)
+    if dealt.size * dealt.count == members:  # a copy, of a share that has a member twice, may become its memory
+        assert read_bytes < 1.3 * need.checkpoint
     for name, leaf in trees.to_named(whole).items():
-        np.testing.assert_array_equal(trees.to_named(again)[name], leaf, err_msg=name)
+        np.testing.assert_array_equal(trees.to_named(dealt.join(jax.device_get(again)))[name], leaf, err_msg=name)
+    best = checkpoint.load_checkpoint(tmp_path / "best.safetensors", trees.schema(whole.best))[0]
+    for name, leaf in trees.to_named(whole.best).items():
+        np.testing.assert_array_equal(best[name], leaf, err_msg=name)
     assert trees.schema(dealt.joined_shape(host)) == trees.schema(whole)
     assert trees.schema(Deal(members, members).joined_shape(whole)) == trees.schema(whole)
+
+
+def test_a_file_is_the_same_however_its_members_were_dealt_out(tmp_path):
+    whole, _, members = a_state(4)
+    for name, dealt in (("one", Deal(members, members)), ("two", Deal(members, 2)), ("five", Deal(members, 5))):
+        Saver(tmp_path / name, {}, every=1).save(dealt, split(dealt, whole), 1, 0.0)
+    files = [
+        [(tmp_path / name / f"{file}.safetensors").read_bytes() for name in ("one", "two", "five")]
+        for file in ("epoch-00001", "best")
+    ]
+    assert [len(set(one)) for one in files] == [1, 1]
 
 
 def test_going_on_frees_the_first_state_before_the_file_is_read(tmp_path, monkeypatch):
@@ -96,14 +131,14 @@ def test_going_on_frees_the_first_state_before_the_file_is_read(tmp_path, monkey
     ready = object.__new__(engine.Engine)
     vars(ready).update(deal=dealt, transfers=Transfers())
     path = checkpoint.save_checkpoint(tmp_path, "epoch-00003", trees.to_named(whole), {"epoch": 3})
-    first = jax.device_put(dealt.split(jax.tree.map(np.zeros_like, whole)))
-    load = checkpoint.load_checkpoint
+    first = jax.device_put(split(dealt, jax.tree.map(np.zeros_like, whole)))
+    read = checkpoint.read_checkpoint
 
     def loaded(*args):
         assert all(leaf.is_deleted() for leaf in jax.tree.leaves(first))
-        return load(*args)
+        return read(*args)
 
-    monkeypatch.setattr(checkpoint, "load_checkpoint", loaded)
+    monkeypatch.setattr(checkpoint, "read_checkpoint", loaded)
     state, epoch = loop._from_checkpoint(ready, first, path)
     assert epoch == 3
     assert all(leaf.sharding == jax.tree.leaves(first)[0].sharding for leaf in jax.tree.leaves(state))
@@ -248,24 +283,37 @@ def test_results_of_shares_are_told_apart_where_a_program_gives_a_plain_tuple_on
     assert Deal(4, 2).run(lambda *args: named(args[2], 0), fixed) == (named(1, 0), named(2, 0))
 
 
-def test_cores_are_those_of_the_process_its_group_or_its_user(tmp_path, monkeypatch):
-    files = [tmp_path / name for name in ("cpu.max", "quota", "period")]
-    monkeypatch.setattr(shares, "_QUOTA", tuple(map(str, files)))
+def test_cores_are_those_of_the_process_its_groups_or_its_user(monkeypatch):
+    monkeypatch.setattr(control_groups, "cores", lambda: None)
     count = shares.usable_cores.__wrapped__
     assert count() == len(jax.local_devices()) == 4, "what was asked of jax"
     monkeypatch.setattr(jax, "local_devices", lambda **_: [None])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
     assert count() == 6
-    for text, cores in (("max 100000\n", 6), ("250000 100000\n", 2), ("50000 100000\n", 1), ("9900000 100000\n", 6)):
-        files[0].write_text(text)
-        assert count() == cores, text
-    files[0].unlink()
-    files[2].write_text("100000\n")
-    for text, cores in (("-1\n", 6), ("300000\n", 3)):
-        files[1].write_text(text)
-        assert count() == cores, text
+    for granted in (2, 99):
+        monkeypatch.setattr(control_groups, "cores", lambda granted=granted: granted)
+        assert count() == min(granted, 6)
     monkeypatch.setattr(jax, "config", types.SimpleNamespace(jax_num_cpu_devices=1))
     assert count() == 1
+
+
+def test_threads_of_large_products_are_those_of_the_process_or_its_user(monkeypatch):
+    monkeypatch.setattr(jax, "local_devices", lambda **_: [None])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    for name in ("PJRT_NPROC", "NPROC"):
+        monkeypatch.delenv(name, raising=False)
+    assert shares.threads() == 6
+    monkeypatch.setenv("NPROC", "3")
+    assert shares.threads() == 3
+    monkeypatch.setenv("PJRT_NPROC", "2")
+    assert shares.threads() == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are told by name there")
+def test_as_many_threads_are_counted_as_xla_started():
+    jax.block_until_ready(jnp.zeros(3) + 1)
+    names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    assert names.count("tf_XLAEigen") == shares.threads()
 
 
 @functools.cache
@@ -329,8 +377,26 @@ def test_every_result_file_is_the_same_on_one_core_on_two_and_after_going_on_wit
         assert name.startswith("checkpoints/") or data == digests[4][name], name
 
 
-def command(devices, *args):
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "XLA_FLAGS": ""}
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_policies_of_the_default_network_and_batch_are_the_same_on_any_number_of_threads(tmp_path, seeds):
+    save_market(tmp_path / "m.npz", market())
+    flags = ["--data-dir", tmp_path / "m.npz", "--symbol", "ES.FUT", "--train-months", "2", "--seeds", seeds, "--quiet"]
+    found = []
+    for threads in (1, 2, 16):
+        out = tmp_path / f"threads-{threads}" / "run"
+        command(0, "train", *flags, "--epochs", "2", "--out", out, NPROC=str(threads))
+        assert f'"threads": {threads},' in (out / "manifest.json").read_text()
+        found.append({path.name: path.read_bytes() for path in out.glob("policies/*")})
+    assert found[0]
+    assert found[0] == found[1] == found[2]
+
+
+def command(devices, *args, **more):
+    """Run tidewalk with as many host devices; 0: as many as jax takes by itself."""
+    environment = {**os.environ, "XLA_FLAGS": "", **more}
+    environment.pop("JAX_NUM_CPU_DEVICES", None)
+    environment |= {"JAX_NUM_CPU_DEVICES": str(devices)} if devices else {}
     done = subprocess.run(
         [sys.executable, "-m", "tidewalk.cli", *map(str, args)], env=environment, capture_output=True, text=True
     )

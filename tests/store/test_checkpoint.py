@@ -5,7 +5,8 @@ import pickle  # noqa: TID251 - to build the file that must be refused
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,48 @@ def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONHASHSEED": "1", "LC_ALL": "C", "TZ": "Asia/Tokyo"}
     subprocess.run([sys.executable, "-c", code, tmp_path / "a.safetensors"], check=True, env=environment)
     assert (tmp_path / "b.safetensors").read_bytes() == first
+
+
+class Made(Mapping[str, np.ndarray]):
+    """Arrays of a megabyte each, made when they are asked for."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.full(2**18, ord(name), np.int32)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("abcdef")
+
+    def __len__(self) -> int:
+        return 6
+
+
+def test_no_array_is_held_while_another_is_written_or_read(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        path = checkpoint.save_checkpoint(tmp_path, "epoch-1", Made(), {})
+        written_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        for name, array in checkpoint.read_checkpoint(path)[0]:
+            assert array[0] == ord(name)
+            del array
+        assert checkpoint.latest_checkpoint(tmp_path).path == path
+        read_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert max(written_bytes, read_bytes) < 1.5 * 2**20
+    assert same_bits(checkpoint.load_checkpoint(path)[0], dict(Made()))
+
+
+def test_what_is_not_as_expected_is_refused_before_an_array_is_read(tmp_path: Path) -> None:
+    path = checkpoint.save_checkpoint(tmp_path, "epoch-1", Made(), {"epoch": 1})
+    path.write_bytes(flip_data(path.read_bytes()))
+    with pytest.raises(StoreError, match="not expected"):
+        checkpoint.read_checkpoint(path, {})
+    arrays, meta = checkpoint.read_checkpoint(path)
+    assert meta == {"epoch": 1}
+    assert [next(arrays)[0] for _ in range(5)] == list("abcde")
+    with pytest.raises(StoreError, match="array 'f' is not what was saved"):
+        next(arrays)
 
 
 def test_loaded_arrays_can_be_changed(tmp_path: Path) -> None:

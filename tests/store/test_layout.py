@@ -82,7 +82,7 @@ def test_paths_are_those_of_the_documented_run_folder() -> None:
     assert all(path.parent == Path("runs/x") for field, path in vars(run).items() if field != "root")
 
 
-@pytest.mark.parametrize("name", ["a", "2024-01-02-dqn-ES.FUT", "A_b", "x" * 64])
+@pytest.mark.parametrize("name", ["a", "2024-01-02-dqn-ES.FUT", "A_b", "x" * 64, "läuf 1", "la\u0308uf", "试验2", "9é"])
 def test_usable_names(name: str, tmp_path: Path) -> None:
     run = layout.create_run(tmp_path / name, overwrite=False)
     assert run.manifest.is_file()
@@ -90,7 +90,9 @@ def test_usable_names(name: str, tmp_path: Path) -> None:
     assert run.policies.is_dir()
 
 
-@pytest.mark.parametrize("name", ["..", ".hidden", "-x", "a b", "x" * 65, "é", "a\n", "a\0b", "a*", "a:b"])
+@pytest.mark.parametrize(
+    "name", ["..", ".hidden", "-x", "a ", "a.", " a", "x" * 65, "\u0308a", "a\n", "a\0b", "a:b", "a\u202eb", "\udc80b"]
+)
 def test_unusable_names_are_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"--out: the name .* cannot be used\. Allowed are 1 to 64 letters"):
         layout.create_run(tmp_path / "runs" / name, overwrite=False)
@@ -140,6 +142,26 @@ def test_existing_run_is_refused_without_overwrite(tmp_path: Path) -> None:
     ):
         layout.create_run(run.root, overwrite=False)
     assert {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("left", ["folders", "manifest"])
+def test_a_run_that_was_killed_before_it_stored_anything_is_replaced_unasked(tmp_path: Path, left: str) -> None:
+    run = layout.create_run(tmp_path / "a", overwrite=False)
+    layout.unlock_run(run)
+    assert not layout.is_begun(run)
+    if left == "folders":
+        run.manifest.unlink()
+    layout.unlock_run(layout.create_run(run.root, overwrite=False))
+    layout.write_text_atomic(run.config, "")
+    assert layout.is_begun(run)
+    with pytest.raises(StoreError, match="holds a run already"):
+        layout.create_run(run.root, overwrite=False)
+    layout.unlock_run(run)
+    (run.policies / "mine").touch()
+    run.manifest.unlink()
+    run.config.unlink()
+    with pytest.raises(StoreError, match="not empty and not a tidewalk run"):
+        layout.create_run(run.root, overwrite=False)
 
 
 def test_overwrite_leaves_nothing_of_the_earlier_run_but_its_trials(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ class DQNConfig:
                     f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be from 1 to 2147483647."
                 )
         if not self.hidden or min(self.hidden) < 1 or max(self.hidden) >= 2**31:
-            raise ConfigError(f"--hidden is {self.hidden}; give one or more widths from 1 to 2147483647, as 128,128.")
+            given = ",".join(map(str, self.hidden))
+            raise ConfigError(f"--hidden is {given}; give one or more widths from 1 to 2147483647, as 128,128.")
 
 
 @functools.partial(
@@ -173,7 +174,8 @@ def learn(
     (value, aux), gradients = jax.value_and_grad(functools.partial(loss, config), has_aux=True)(
         state.params, state.target, batch
     )
-    direction, optimizer = _optimizer(config).update(gradients, state.optimizer)
+    with jax.numpy_dtype_promotion("standard"):  # Adam raises its decay, a Python float, to an integer count
+        direction, optimizer = _optimizer(config).update(gradients, state.optimizer)
     params = jax.tree.map(lambda p, d: p - hyper.lr * d, state.params, direction)
     target = _move_target(config, state.target, params, hyper.tau, updates + 1)
     return DQNState(params=params, target=target, optimizer=optimizer), {"loss": value, **aux}

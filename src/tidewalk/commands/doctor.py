@@ -67,19 +67,25 @@ def _device_problems() -> list[str]:
         import jax
         import jax.numpy as jnp
 
+        from tidewalk.run import ambient, shares
         from tidewalk.run.mesh import limit_bytes
 
-        devices = jax.devices()
+        try:
+            devices = jax.devices()
+        except (RuntimeError, AssertionError) as error:
+            return [ambient.no_device(error)]
         print("devices: " + ", ".join(f"{device.platform}:{device.id} {device.device_kind}" for device in devices))
         limit = limit_bytes()
         if limit is not None:
             print(f"memory: {limit / 2**30:.1f} GiB for each device; `tidewalk windows` says what a study takes of it")
-        if devices[0].platform == "cpu" and shutil.which("nvidia-smi"):
-            print("note: an NVIDIA driver is here but jax sees no GPU; install tidewalk[cuda13]")
+        if devices[0].platform == "cpu":
+            print(shares.said())
+            if shutil.which("nvidia-smi"):
+                print("note: an NVIDIA driver is here but jax sees no GPU; install tidewalk[cuda13]")
         total = int(jax.jit(lambda x: jnp.sum(x))(jnp.arange(10)))
         return [] if total == 45 else [f"the device adds 0 to 9 up to {total}"]
     except Exception as error:  # whatever the device stack raises is what the user asked to see
-        return [f"jax does not work: {type(error).__name__}: {error}"]
+        return [f"jax does not work: {type(error).__name__}: {str(error) or 'it says no more'}"]
 
 
 def _version(package: str) -> str | None:

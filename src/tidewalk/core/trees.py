@@ -1,6 +1,7 @@
 """Helpers on pytrees of arrays."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -31,20 +32,23 @@ def member(tree: PyTree, index: int) -> PyTree:
 
 def to_named(tree: PyTree) -> dict[str, np.ndarray]:
     """Host copies of all leaves by path ("agent.params.layers[0].weight"); typed keys as their raw words."""
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {_name(path): np.asarray(_plain(leaf)) for path, leaf in leaves}
+    return {name: np.asarray(_plain(leaf)) for name, (_, leaf) in by_name(tree).items()}
 
 
-def from_named(template: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
-    """The structure of `template` (arrays or shapes) with the leaves of `arrays` (host), inverse of `to_named`."""
+def by_name(tree: PyTree) -> dict[str, tuple[tuple[Any, ...], Any]]:
+    """Path and leaf of every leaf, by the name that `to_named` gives it."""
+    return {_name(path): (path, leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]}
+
+
+def from_named(template: PyTree, arrays: Mapping[str, HostOrDevice]) -> PyTree:
+    """The structure of `template` (arrays or shapes) with the leaves of `arrays`, inverse of `to_named`."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     return jax.tree.unflatten(structure, [_typed(leaf, arrays[_name(path)]) for path, leaf in leaves])
 
 
 def schema(tree: PyTree) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and dtype of every leaf by path, as `to_named` would write it."""
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    plain = {_name(path): jax.eval_shape(_plain, leaf) for path, leaf in leaves}
+    plain = {name: jax.eval_shape(_plain, leaf) for name, (_, leaf) in by_name(tree).items()}
     return {name: (leaf.shape, str(leaf.dtype)) for name, leaf in plain.items()}
 
 
@@ -60,5 +64,5 @@ def _plain(leaf: HostOrDevice) -> HostOrDevice:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _typed(like: Any, host: np.ndarray) -> HostOrDevice:
-    return jax.random.wrap_key_data(jnp.asarray(host), impl=jax.random.key_impl(like)) if _is_key(like) else host
+def _typed(like: Any, plain: HostOrDevice) -> HostOrDevice:
+    return jax.random.wrap_key_data(jnp.asarray(plain), impl=jax.random.key_impl(like)) if _is_key(like) else plain

@@ -12,6 +12,8 @@ import re
 
 import jax
 
+from tidewalk.core.errors import ConfigError
+
 Option = str | bool
 
 REPRODUCIBLE: dict[str, Option] = {
@@ -37,8 +39,16 @@ def set_flags() -> None:
     """Put what every program needs into `XLA_FLAGS`, which must come before jax first touches a device.
 
     A flag that the user has set there stays as it is.
+
+    Raises:
+        ConfigError: what is there names a file of flags, or is none; XLA would end the process over it.
     """
     flags = os.environ.get("XLA_FLAGS", "")
+    if flags.strip() and not flags.strip().startswith("--"):
+        raise ConfigError(
+            f"XLA_FLAGS={flags}: must be flags, which begin with --; a file of flags is not read, since tidewalk adds "
+            "some of its own. Write the flags themselves, or unset the variable."
+        )
     missing = [f"--{name}={str(value).lower()}" for name, value in REPRODUCIBLE.items() if not _is_set(name)]
     os.environ["XLA_FLAGS"] = " ".join([*flags.split(), *missing])
 

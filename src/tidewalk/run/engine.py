@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -16,8 +16,8 @@ from tidewalk.core import trees
 from tidewalk.core.arrays import Array, Bool, PyTree
 from tidewalk.market.device import Market
 from tidewalk.market.windows import Windows
+from tidewalk.run import ambient, programs
 from tidewalk.run import mesh as mesh_ops
-from tidewalk.run import programs
 from tidewalk.run.learner import with_learner
 from tidewalk.run.mesh import PRECISIONS, Transfers
 from tidewalk.run.packed import Packed
@@ -144,6 +144,7 @@ class Engine(Stage):
         start_s = begun.began_s if last is None else max(begun.began_s, last.at_s)
         return Ended(metrics, PhaseTimes(begun.init_ms, None, None, None, (at_s - start_s) * 1e3), moved, at_s)
 
+    @jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs
     def kept(self, state: State) -> Kept:
         """What is left of a state once training is over."""
         if isinstance(state, TrainState):
@@ -202,8 +203,14 @@ def reuploading(engine: Engine) -> Engine:
     return dataclasses.replace(engine, transfers=transfers, provide=provide)
 
 
+@jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs
 def upload_study(study: Study, transfers: Transfers, mesh: Mesh | None) -> Resident:
-    """The one upload: market, windows and what differs between members in a single counted call."""
+    """The one upload: market, windows and what differs between members in a single counted call.
+
+    Raises:
+        ConfigError: a module of features has set up jax in another way than a study needs.
+    """
+    ambient.refuse_other()
     placement = NamedSharding(mesh, WHOLE) if mesh else None
     config = study.config
     hyper = dqn.hyper(config.dqn, config.train.epochs * config.train.max_steps_per_epoch)
@@ -216,11 +223,24 @@ def upload_study(study: Study, transfers: Transfers, mesh: Mesh | None) -> Resid
     return Resident(market, windows, members)
 
 
-def restore(engine: Engine, state: State, arrays: dict[str, Any]) -> State:
-    """The train state of a checkpoint, which holds the whole of it, dealt out and placed as `state` is."""
-    whole = trees.from_named(engine.deal.joined_shape(state), arrays)
-    placement = jax.tree.map(lambda leaf: leaf.sharding, state if isinstance(state, TrainState) else state[0])
-    return engine.deal.split(whole, lambda share: mesh_ops.put(share, engine.transfers, placement))
+def restore(engine: Engine, state: State, arrays: Iterable[tuple[str, np.ndarray]]) -> State:
+    """The train state of a checkpoint, which holds the whole of it, dealt out and placed as `state` is.
+
+    Args:
+        engine: the study on its device.
+        state: a train state, for its shapes; it may be deleted.
+        arrays: leaves of the whole by name; each is let go before the next one is taken.
+    """
+    like = state if isinstance(state, TrainState) else state[0]
+    leaves, shares = trees.by_name(like), [dict[str, Any]() for _ in range(engine.deal.count)]
+    for name, whole in arrays:
+        path, leaf = leaves[name]
+        placed = [mesh_ops.put(part, engine.transfers, leaf.sharding) for part in engine.deal.split(path, whole)]
+        del whole
+        for share, part in zip(shares, placed, strict=True):
+            share[name] = part
+    restored = tuple(trees.from_named(like, share) for share in shares)
+    return restored if engine.deal.count > 1 else restored[0]
 
 
 def trade(engine: Stage, best: Best) -> tuple[Any, Any]:

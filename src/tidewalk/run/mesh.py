@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,12 +11,11 @@ from jax.sharding import Mesh, SingleDeviceSharding
 from tidewalk.core.arrays import PyTree
 from tidewalk.core.errors import ConfigError
 from tidewalk.core.trees import nbytes
-from tidewalk.run import compiler
+from tidewalk.run import ambient, compiler, control_groups
 
 PRECISIONS = {"float32": "float32", "tf32": "tensorfloat32", "bf16": "BF16_BF16_F32"}
 """What jax calls each `--precision`. Its own `bfloat16` means the backend's fastest, which is tf32 on a GPU."""
 MEMBER_AXIS = "members"
-_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclasses.dataclass
@@ -45,22 +43,17 @@ class Transfers:
 
 
 def choose_platform(device: str | None) -> None:
-    """Select the jax platform before jax first touches a device; None leaves the choice to jax.
+    """Select the jax platform before jax first touches a device; None leaves the choice to jax and the environment.
 
     Raises:
         ConfigError: the platform is not there.
     """
-    if device is None:
-        return
-    jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}[device])
+    if device is not None:
+        jax.config.update("jax_platforms", {"cpu": "cpu", "gpu": "cuda"}[device])
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # without its plugin jax fails an assertion
-        reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
-        raise ConfigError(
-            f"--device {device}: jax finds no such device here{reason}. On an NVIDIA GPU install tidewalk[cuda13]; "
-            "`tidewalk doctor` shows what is found."
-        ) from error
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(ambient.no_device(error, f"--device {device}" if device else None)) from error
 
 
 def make_reproducible() -> None:
@@ -118,7 +111,7 @@ def host_memory(mesh: Mesh | None) -> SingleDeviceSharding | None:
 def limit_bytes() -> int | None:
     """Memory that programs may use on one device; None where the system does not tell.
 
-    On a CPU the memory of the machine, or of the control group that the process is in.
+    On a CPU the memory of the machine, or what control groups leave of it.
     """
     stats = jax.local_devices()[0].memory_stats() or {}
     return int(stats["bytes_limit"]) if "bytes_limit" in stats else _host_bytes()
@@ -126,15 +119,10 @@ def limit_bytes() -> int | None:
 
 def _host_bytes() -> int | None:
     try:
-        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
-    for path in map(Path, _CGROUPS):
-        try:
-            found.append(int(path.read_text()))
-        except (OSError, ValueError):  # no such group, or "max"
-            continue
-    return min(found)
+    return min(machine, control_groups.memory_bytes() or machine)
 
 
 def upload(tree: PyTree, transfers: Transfers, placement: Any = None) -> PyTree:
@@ -166,7 +154,8 @@ def put(tree: PyTree, transfers: Transfers, placement: Any = None) -> PyTree:
 def fetch(tree: PyTree, transfers: Transfers) -> PyTree:
     """Copies of device arrays on the host: waits until they are computed, and counts them."""
     transfers.host_syncs += 1
-    host = jax.device_get(tree)
+    with jax.transfer_guard_device_to_host("allow"):
+        host = jax.device_get(tree)
     transfers.bytes_d2h += nbytes(host)
     return host
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from tidewalk.core.words import counted
 from tidewalk.market.device import MarketData
 from tidewalk.run import mesh
 from tidewalk.run.engine import Engine, State, phased, reuploading, start
@@ -54,6 +55,7 @@ class Case:
         return self.trainers[REUPLOADING].fused.total / self.trainers[RESIDENT].fused.total
 
 
+@jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs
 def measure(config: RunConfig, markets: Sequence[MarketData], rounds: int, say: Callable[[str], None]) -> list[Case]:
     """The first window with one seed, the starting point's one agent; then the study as it is, where it is more.
 
@@ -69,7 +71,8 @@ def measure(config: RunConfig, markets: Sequence[MarketData], rounds: int, say: 
     studies += [whole] if whole.num_members > 1 else []
     cases: list[Case] = []
     for study in studies:
-        say(f"{study.num_members} member(s): compiling, then {WARM_UP} + {rounds} epochs of both trainers in turn")
+        members = counted(study.num_members, "member")
+        say(f"{members}: compiling, then {WARM_UP} + {rounds} epochs of both trainers in turn")
         cases.append(_case(study, rounds))
     return cases
 

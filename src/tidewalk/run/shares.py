@@ -3,15 +3,16 @@
 The matrix products of these networks are too small to be cut over threads, so a second core gains little inside a
 program and everything beside it. A share is no device: there is one copy of the market and one compilation. How large
 the shares are follows from the number of members alone, since a compiler may round otherwise where it makes a program
-for more members or fewer; so the number of cores decides when a share is computed, and never what comes out.
+for more members or fewer; so the number of cores decides when a share is computed, and not what comes out. Products of
+large batches or layers are the exception: XLA cuts them over its threads, and sums them as it cut (`threads`).
 """
 
 import concurrent.futures
 import dataclasses
 import functools
+import operator
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ import numpy as np
 
 from tidewalk.core import trees
 from tidewalk.core.arrays import PyTree
+from tidewalk.run import control_groups
 from tidewalk.run.packed import Packed, unpack
 from tidewalk.train.population import Members, Program, member_axis
 
@@ -26,7 +28,6 @@ SIZES = range(2, 8)
 """Members of a share. An update of all of them takes as long as a third of a member more; beyond, caches overflow."""
 MANY = 200
 """Members from which on shares are of the largest size: cores that wait for the last one matter no more."""
-_QUOTA = ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,23 +71,17 @@ class Deal:
         lengths = tuple(program.val_lengths[row] for share in self.rows() for row in share)
         return dataclasses.replace(program, val_lengths=lengths)
 
-    def split(self, whole: PyTree, place: Callable[[PyTree], PyTree] = lambda share: share) -> PyTree:
-        """What each share has of a train state on the host.
+    def split(self, path: tuple[Any, ...], leaf: np.ndarray) -> Iterator[np.ndarray]:
+        """What each share has of a leaf of a train state on the host: a view, or a copy where a member is there twice.
 
         Args:
-            whole: the state.
-            place: what is done with a share before the next one is taken. It gets views of the state, or a copy where
-                a member is there twice: so no more is held at a time than one share beside what it makes of them.
+            path: of the leaf, as jax tells it.
+            leaf: the leaf, of all members.
         """
-        if self.count == 1:
-            return place(whole)
-        parts = (functools.partial(self._part, share) for share in range(self.count))
-        return tuple(place(jax.tree_util.tree_map_with_path(part, whole)) for part in parts)
-
-    def _part(self, share: int, path: tuple[Any, ...], leaf: np.ndarray) -> np.ndarray:
         axis = member_axis(path)
-        if axis is None:
-            return leaf
+        return (leaf if axis is None else self._part(share, axis, leaf) for share in range(self.count))
+
+    def _part(self, share: int, axis: int, leaf: np.ndarray) -> np.ndarray:
         part = leaf[_along(axis, slice(share, None, self.count))]
         missing = self.size - part.shape[axis]
         return np.concatenate([part, *[leaf[_along(axis, slice(-1, None))]] * missing], axis) if missing else part
@@ -95,9 +90,11 @@ class Deal:
         """What each share has of the members, on their device."""
         if self.count == 1:
             return whole
-        rows = np.stack(self.rows())
-        every = jax.jit(functools.partial(jax.tree.map, lambda leaf: leaf[rows]))(whole)
-        return tuple(trees.member(every, share) for share in range(self.count))
+
+        def split(whole: Members) -> tuple[Members, ...]:
+            return tuple(jax.tree.map(operator.itemgetter(rows), whole) for rows in self.rows())
+
+        return jax.jit(split)(whole)
 
     def join(self, shares: PyTree) -> PyTree:
         """The whole of what was split, from host arrays; inverse of `split`. It makes one copy, and nothing beside."""
@@ -112,6 +109,18 @@ class Deal:
             part = whole[_along(axis, slice(share, None, self.count))]
             part[...] = leaf[_along(axis, slice(part.shape[axis]))]
         return whole
+
+    def named(self, shares: PyTree) -> Mapping[str, np.ndarray]:
+        """The whole of a train state on the host, leaf by leaf under its name, each joined when it is asked for."""
+        if self.count == 1:
+            return trees.to_named(shares)
+        each = [trees.by_name(share) for share in shares]
+        return _Made(
+            {
+                name: functools.partial(self._joined, path, *(share[name][1] for share in each))
+                for name, (path, _) in each[0].items()
+            }
+        )
 
     def joined_shape(self, shares: PyTree) -> PyTree:
         """Shapes of the whole."""
@@ -168,6 +177,22 @@ class Deal:
         return self.join([unpack(one) for one in packed])
 
 
+@dataclasses.dataclass(frozen=True)
+class _Made(Mapping[str, np.ndarray]):
+    """Arrays by name that are made anew whenever they are asked for."""
+
+    makers: dict[str, Callable[[], np.ndarray]]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.makers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.makers)
+
+    def __len__(self) -> int:
+        return len(self.makers)
+
+
 def deal(members: int) -> Deal:
     """How M members are dealt out: on a CPU so that two cores take least time, or else four, or else with few shares.
 
@@ -184,6 +209,11 @@ def deal(members: int) -> Deal:
     return Deal(members, min(sizes, key=turns), usable_cores())
 
 
+def said() -> str:
+    """In words, how a study will be computed here on a CPU."""
+    return f"cores: {usable_cores()} work at a time for a study, each on a share of up to {SIZES[-1]} members"
+
+
 @functools.cache
 def usable_cores() -> int:
     """Cores that this process may use: what it was confined to, or the host devices that its user asked jax for."""
@@ -191,22 +221,22 @@ def usable_cores() -> int:
     asked = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]  # it is there only at run time
     if asked > 0 or devices > 1:
         return devices
+    cores = _affinity()
+    return min(cores, control_groups.cores() or cores)
+
+
+def threads() -> int:
+    """Threads that XLA cuts a large matrix product over: another number of them may change its last bits."""
+    for name in ("PJRT_NPROC", "NPROC"):
+        if os.environ.get(name, "").isdecimal():
+            return max(int(os.environ[name]), len(jax.local_devices(backend="cpu")))
+    return max(_affinity(), len(jax.local_devices(backend="cpu")))
+
+
+def _affinity() -> int:
+    """Cores that this process was confined to."""
     affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, min(cores, _quota() or cores))
-
-
-def _quota() -> int | None:
-    """Whole cores that the control group of the process may use at a time; None where it sets no bound."""
-    unified, quota, period = map(Path, _QUOTA)
-    for texts in (lambda: unified.read_text().split(), lambda: [quota.read_text(), period.read_text()]):
-        try:
-            granted, each = (int(text) for text in texts())
-        except (OSError, ValueError):  # no such group, or "max"
-            continue
-        if granted > 0:
-            return max(1, granted // each)
-    return None
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _along(axis: int, members: slice) -> tuple[slice, ...]:

@@ -8,13 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from tidewalk.agents.dqn import make_dqn
 from tidewalk.core.errors import ConfigError, DataError
+from tidewalk.core.words import counted
 from tidewalk.market import device, windows
 from tidewalk.market.device import CLOSING, ROLL, Market, MarketData
 from tidewalk.market.rules import with_close_warning, with_no_entry
 from tidewalk.market.windows import Window, WindowPlan, Windows, decision_ranges, fit_windows, plan_windows
 from tidewalk.run.settings import RunConfig
+from tidewalk.run.static import program_with
 from tidewalk.stats.metrics import MIN_SESSIONS_FOR_SHARPE
 from tidewalk.trading import limits as limit_ops
 from tidewalk.trading.costs import Costs, CostTicks, roll_usd, slippage_ticks
@@ -56,6 +57,11 @@ class Study:
         return sum(len(leg.plan.windows) for leg in self.legs)
 
     @property
+    def crowd(self) -> str:
+        """Windows and seeds in words: `7 windows x 1 seed`."""
+        return f"{counted(self.num_windows, 'window')} x {counted(self.config.train.seeds, 'seed')}"
+
+    @property
     def num_members(self) -> int:
         """M."""
         return self.num_windows * self.config.train.seeds
@@ -93,7 +99,18 @@ class Study:
     @property
     def warnings(self) -> list[str]:
         """What a reader must know of data and windows before believing a result."""
-        return [self.said(leg, text) for leg in self.legs for text in (*leg.market.info.warnings, *leg.plan.warnings)]
+        return [
+            self.said(leg, text)
+            for leg in self.legs
+            for text in (*leg.market.info.warnings, *self._unknown_costs(leg), *leg.plan.warnings)
+        ]
+
+    def _unknown_costs(self, leg: Leg) -> list[str]:
+        """A warning where no commission was given, and none is known of the contract."""
+        if self.config.costs.commission_usd is not None or leg.costs.commission_usd > 0:
+            return []
+        root = leg.market.info.root
+        return [f"no commission is known of {root}, and none is charged: say what one costs with --commission-usd"]
 
     def said(self, leg: Leg, text: str) -> str:
         """A sentence about one symbol, which it names where there are several."""
@@ -238,7 +255,7 @@ def _plan(config: RunConfig, market: MarketData) -> WindowPlan:
     shortest = min(w.train.bars for w in plan.windows)
     if shortest <= config.dqn.n_step + 2:
         raise ConfigError(
-            f"The shortest train range holds {shortest} bars; --n-step {config.dqn.n_step} needs more than "
+            f"The shortest train range holds {counted(shortest, 'bar')}; --n-step {config.dqn.n_step} needs more than "
             f"{config.dqn.n_step + 2}."
         )
     ranges = decision_ranges(plan)
@@ -251,35 +268,20 @@ def _plan(config: RunConfig, market: MarketData) -> WindowPlan:
 
 def program_of(config: RunConfig, legs: Sequence[Leg], compose: str) -> Program:
     """The static settings of a study: those of its configuration, and the sizes of its windows."""
-    features, train = legs[0].market.features.shape[1], config.train
     ranges = [decision_ranges(leg.plan) for leg in legs]
-    parts = list(zip(legs, ranges, strict=True))
-    return Program(
-        agent=make_dqn(config.dqn, config.env.observation_size(features), config.env.num_positions),
-        env=config.env,
-        num_features=features,
-        lanes=train.lanes,
-        capacity=-(-train.replay_capacity // train.lanes) * train.lanes,
-        steps_per_epoch=train.max_steps_per_epoch,
-        prefill_steps=train.prefill_steps,
-        episode_bars=train.episode_bars,
-        select=train.select,
-        val_bars=max(longest(part["val"]) for part in ranges),
-        test_bars=max(longest(part["test"]) for part in ranges),
+    sessions = [
+        _longest_session(leg.market, np.vstack([part["val"], part["test"]]))
+        for leg, part in zip(legs, ranges, strict=True)
+    ]
+    return program_with(
+        config,
+        legs[0].market.features.shape[1],
+        compose,
+        {name: np.concatenate([part[name] for part in ranges]) for name in ("val", "test")},
         val_sessions=max(w.val.sessions for leg in legs for w in leg.plan.windows),
         test_sessions=max(w.test.sessions for leg in legs for w in leg.plan.windows),
-        session_bars=max(_longest_session(leg.market, np.vstack([part["val"], part["test"]])) for leg, part in parts),
-        val_lengths=_lengths([part["val"] for part in ranges], train.seeds),
-        test_lengths=_lengths([part["test"] for part in ranges], train.seeds),
-        compose="scan" if compose == "scan" else "associative",
-        has_spread=config.costs.slippage == "recorded",
+        session_bars=max(sessions),
     )
-
-
-def _lengths(ranges: Sequence[np.ndarray], seeds: int) -> tuple[int, ...]:
-    """Length of the range of every member, window-major."""
-    decisions = np.concatenate(ranges)
-    return tuple(np.repeat(decisions[:, 1] - decisions[:, 0], seeds).tolist())
 
 
 def _longest_session(market: MarketData, ranges: np.ndarray) -> int:
@@ -349,9 +351,9 @@ def refuse_uncountable_accounts(config: RunConfig, market: MarketData, ranges: S
     for where, reach in sums.items():
         if reach > limit_ops.MAX:
             raise ConfigError(
-                f"Account limits (--capital-usd, --daily-loss-usd, --trailing-drawdown-usd) are counted in int32; the "
-                f"moves and costs of {config.env.max_lots} contract(s) may exceed it {where}. Use fewer contracts "
-                "(--max-position, --positions), a smaller --trailing-drawdown-usd, a coarser --tick, or no limits."
+                f"Account limits (--capital-usd, --daily-loss-usd, --trailing-drawdown-usd) are counted in int32; "
+                f"moves and costs of {counted(config.env.max_lots, 'contract')} may exceed it {where}. Use fewer "
+                "contracts (--max-position, --positions), a smaller --trailing-drawdown-usd, a coarser --tick or none."
             )
 
 

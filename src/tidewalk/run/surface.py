@@ -62,6 +62,7 @@ class GridConfig:
             )
 
 
+@jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs
 def cost_surface(engine: Stage, best: Best, books: Mapping[str, Sequence[Book]], grid: GridConfig) -> pl.DataFrame:
     """Rows of `cost_surface.parquet`: every window, policy (ensemble, then seeds), delay, commission and slippage.
 

@@ -5,25 +5,30 @@ the schema version, the kind, the caller's description and, per array, shape, dt
 bit anywhere is therefore found, which the format alone does not do. Nothing is ever unpickled.
 """
 
+import collections
 import hashlib
+import itertools
 import json
+import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load
+from safetensors import SafetensorError, safe_open
 
 from tidewalk.core.errors import StoreError
-from tidewalk.store.layout import check_name, plain_json, read_bytes, write_bytes_atomic
+from tidewalk.store.layout import plain_json, read_bytes, write_bytes_atomic
+from tidewalk.store.names import check_name
 
 CHECKPOINT_SCHEMA = 1
 SUFFIX = ".safetensors"
 POLICY_KEYS = ("window", "seed", "feature_names", "hidden", "version")
 _ENTRY = "tidewalk"
+_MOST_HEAD_BYTES = 100_000_000
+"""What the format allows."""
 _DTYPES = {"bool": "BOOL"} | {
     f"{kind}{bits}": f"{letter}{bits}"
     for kind, letter, widths in (
@@ -39,6 +44,7 @@ _DAMAGED = "The file is damaged: delete it and go on from an older one."
 _FOREIGN = ((b"\x80", "a pickle"), (b"PK", "a zip archive (.npz, .pt)"), (b"\x93NUMPY", "a .npy file"))
 
 Arrays = dict[str, np.ndarray]
+Named = Iterator[tuple[str, np.ndarray]]
 Expected = Mapping[str, tuple[tuple[int, ...], Any]]
 
 
@@ -72,35 +78,41 @@ def _bytes_of(array: np.ndarray) -> memoryview:
     return np.asarray(array, order="C").reshape(-1).view(np.uint8).data
 
 
-def _encode(kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, object]) -> list[bytes | memoryview]:
-    """The file in pieces, to be written one after the other; equal for equal content. The arrays are not copied."""
-    facts = {name: _array_facts(name, array) for name, array in arrays.items()}
+def _encode(kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, object]) -> Iterable[bytes | memoryview]:
+    """The file in pieces, to be written one after the other; equal for equal content.
+
+    Arrays are not copied, and none is held while another is asked for; each is asked for twice.
+    """
+    facts = {name: _array_facts(name, arrays[name]) for name in arrays}
     head = {"schema": CHECKPOINT_SCHEMA, "kind": kind, "meta": plain_json(meta, f"{kind} meta"), "arrays": facts}
     text = json.dumps(head, allow_nan=False)
     table: dict[str, Any] = {"__metadata__": {_ENTRY: f"{hashlib.sha256(text.encode()).hexdigest()} {text}"}}
     # wide types first, as the format asks for, so that every array is aligned to its type
-    names = sorted(arrays, key=lambda name: (-np.asarray(arrays[name]).itemsize, name))
-    pieces, offset = [_bytes_of(np.asarray(arrays[name])) for name in names], 0
-    for name, piece in zip(names, pieces, strict=True):
-        dtype, shape, stop = _DTYPES[facts[name]["dtype"]], facts[name]["shape"], offset + len(piece)
+    sizes = {name: np.dtype(fact["dtype"]).itemsize for name, fact in facts.items()}
+    names, offset = sorted(facts, key=lambda name: (-sizes[name], name)), 0
+    for name in names:
+        dtype, shape = _DTYPES[facts[name]["dtype"]], facts[name]["shape"]
+        stop = offset + sizes[name] * math.prod(shape)
         table[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, stop]}
         offset = stop
     header = json.dumps(table).encode()
     header += b" " * (-len(header) % 8)
-    return [len(header).to_bytes(8, "little") + header, *pieces]
+    pieces = (_bytes_of(np.asarray(arrays[name])) for name in names)
+    return itertools.chain([len(header).to_bytes(8, "little") + header], pieces)
 
 
-def _head(path: Path, data: bytes) -> dict[str, Any]:
-    """Checked description in the file's metadata.
+def _head(path: Path) -> dict[str, Any]:
+    """Checked description in the file's metadata, which is all that is read.
 
     Raises:
         StoreError: foreign format, cut short, damaged, or of an unknown schema version.
     """
+    length = int.from_bytes(read_bytes(path, 8), "little")
+    data = read_bytes(path, 8 + min(length, _MOST_HEAD_BYTES))
     for magic, what in _FOREIGN:
         if data.startswith(magic) and data[8:9] != b"{":
             raise StoreError(f"{path}: this is {what}, not a safetensors file. Such files are never loaded.")
     try:
-        length = int.from_bytes(data[:8], "little")
         entry = json.loads(data[8 : 8 + length])["__metadata__"][_ENTRY]
         digest, _, text = entry.partition(" ")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -118,51 +130,61 @@ def _head(path: Path, data: bytes) -> dict[str, Any]:
     return head
 
 
-def _check_arrays(path: Path, arrays: Arrays, facts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises a StoreError when the arrays are not, byte for byte, those that were saved."""
-    if set(arrays) != set(facts):
-        odd = sorted(set(arrays) ^ set(facts))
-        raise StoreError(f"{path}: array {odd[0]!r} is not in both the data and the description. {_DAMAGED}")
-    for name, array in arrays.items():
-        if _array_facts(name, array) != facts[name]:
-            raise StoreError(f"{path}: array {name!r} is not what was saved (SHA-256, shape or dtype). {_DAMAGED}")
+def _arrays(path: Path, facts: Mapping[str, Mapping[str, Any]]) -> Named:
+    """The arrays one by one, read when they are asked for.
+
+    Raises:
+        StoreError: they are not, byte for byte, those that were saved.
+    """
+    try:
+        with safe_open(path, "numpy") as file:
+            odd = sorted(set(file.keys()) ^ set(facts))
+            if odd:
+                raise StoreError(f"{path}: array {odd[0]!r} is not in both the data and the description. {_DAMAGED}")
+            for name in facts:
+                yield name, _checked(path, name, file.get_tensor(name), facts[name])
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path}: the arrays cannot be read ({error}). {_DAMAGED}") from error
 
 
-def _check_expected(path: Path, arrays: Arrays, expect: Expected) -> None:
+def _checked(path: Path, name: str, array: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
+    if _array_facts(name, array) != facts:
+        raise StoreError(f"{path}: array {name!r} is not what was saved (SHA-256, shape or dtype). {_DAMAGED}")
+    return array
+
+
+def _check_expected(path: Path, facts: Mapping[str, Mapping[str, Any]], expect: Expected) -> None:
     """Raises a StoreError when names, shapes or dtypes differ from those that the caller needs."""
     remedy = "It belongs to another configuration: resume with the run.toml of its own run."
-    missing, extra = sorted(set(expect) - set(arrays)), sorted(set(arrays) - set(expect))
+    missing, extra = sorted(set(expect) - set(facts)), sorted(set(facts) - set(expect))
     if missing or extra:
         raise StoreError(f"{path}: arrays missing: {missing or 'none'}; not expected: {extra or 'none'}. {remedy}")
     for name, (shape, dtype) in expect.items():
-        found, wanted = arrays[name], np.dtype(dtype)
-        if found.shape != tuple(shape) or found.dtype != wanted:
+        found, wanted = facts[name], np.dtype(dtype)
+        if tuple(found["shape"]) != tuple(shape) or found["dtype"] != wanted.name:
             raise StoreError(
-                f"{path}: array {name!r} is {found.dtype} {found.shape}, needed is {wanted} {tuple(shape)}. {remedy}"
+                f"{path}: array {name!r} is {found['dtype']} {tuple(found['shape'])}, needed is {wanted} "
+                f"{tuple(shape)}. {remedy}"
             )
 
 
-def _write(folder: Path, name: str, data: list[bytes | memoryview]) -> Path:
+def _write(folder: Path, name: str, data: Iterable[bytes | memoryview]) -> Path:
     path = folder / f"{check_name(name, 'file in ' + folder.name)}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder}: cannot create the folder: {error.strerror}.") from error
-    write_bytes_atomic(path, *data)
+    write_bytes_atomic(path, data)
     return path
 
 
-def _read(path: Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
-    data = read_bytes(path)
-    head = _head(path, data)
+def _read(path: Path, kind: str, expect: Expected | None = None) -> tuple[Named, dict[str, Any]]:
+    head = _head(path)
     if head["kind"] != kind:
         raise StoreError(f"{path}: this is a {head['kind']}, a {kind} is needed.")
-    try:
-        arrays = load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path}: the arrays cannot be read ({error}). {_DAMAGED}") from error
-    _check_arrays(path, arrays, head["arrays"])
-    return arrays, head["meta"]
+    if expect is not None:
+        _check_expected(path, head["arrays"], expect)
+    return _arrays(path, head["arrays"]), head["meta"]
 
 
 def save_checkpoint(folder: Path, name: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, object]) -> Path:
@@ -172,7 +194,8 @@ def save_checkpoint(folder: Path, name: str, arrays: Mapping[str, np.ndarray], m
         folder: made when missing.
         name: letters, digits, dots, underscores, hyphens. Names with a number ("epoch-12") form the series that
             `latest_checkpoint` and `prune_checkpoints` look at; names without one ("best") stay out of it.
-        arrays: the whole state, host arrays of any shape; NaN is kept, since a member may have diverged.
+        arrays: the whole state, host arrays of any shape; NaN is kept, since a member may have diverged. None is held
+            while another is asked for, so a mapping may make each when it is.
         meta: description with a JSON form (no NaN).
 
     Raises:
@@ -192,10 +215,18 @@ def load_checkpoint(path: Path, expect: Expected | None = None) -> tuple[Arrays,
         StoreError: missing, cut short, damaged, of another format or version, or not as expected; names the file, the
             array and the remedy.
     """
-    arrays, meta = _read(path, "checkpoint")
-    if expect is not None:
-        _check_expected(path, arrays, expect)
-    return arrays, meta
+    arrays, meta = _read(path, "checkpoint", expect)
+    return dict(arrays), meta
+
+
+def read_checkpoint(path: Path, expect: Expected | None = None) -> tuple[Named, dict[str, Any]]:
+    """As `load_checkpoint`, but the arrays come one by one, read and checked when they are asked for."""
+    return _read(path, "checkpoint", expect)
+
+
+def _read_through(path: Path) -> None:
+    """Raises a StoreError when a checkpoint is not whole."""
+    collections.deque(read_checkpoint(path)[0], maxlen=0)
 
 
 def _series(folder: Path) -> list[Path]:
@@ -212,7 +243,7 @@ def latest_checkpoint(folder: Path) -> Latest:
     warnings: list[str] = []
     for path in _series(folder):
         try:
-            load_checkpoint(path)
+            _read_through(path)
         except StoreError as error:
             warnings.append(str(error))
             continue
@@ -237,7 +268,7 @@ def prune_checkpoints(folder: Path, keep: int = 2, *, written: Collection[Path] 
             continue
         try:
             if path not in written:
-                load_checkpoint(path)
+                _read_through(path)
         except StoreError:
             continue
         whole += 1
@@ -265,4 +296,5 @@ def save_policy(folder: Path, name: str, arrays: Mapping[str, np.ndarray], meta:
 
 def load_policy(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Weights and description of a policy, checked as `load_checkpoint` does."""
-    return _read(path, "policy")
+    arrays, meta = _read(path, "policy")
+    return dict(arrays), meta

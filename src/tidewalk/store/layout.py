@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +22,10 @@ from typing import Any, cast
 import numpy as np
 
 from tidewalk.core.errors import StoreError, did_you_mean
+from tidewalk.store.names import check_folder_name
 
-MANIFEST_SCHEMA = 1
-MANIFEST_KIND = "tidewalk-run"
-STATUSES = ("complete", "interrupted", "failed")
-_NAME_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MANIFEST_SCHEMA, MANIFEST_KIND = 1, "tidewalk-run"
+CREATED, STATUSES = "created", ("complete", "interrupted", "failed")
 _TMP_RULE = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 # In the order of the fields of RunFolder.
 _FILE_NAMES = (
@@ -73,16 +72,6 @@ def run_paths(root: Path) -> RunFolder:
     return RunFolder(root, *(root / name for name in _FILE_NAMES.split()))
 
 
-def check_name(name: str, what: str) -> str:
-    """The name itself, when it is safe as a file name; else a StoreError that says where it came from (`what`)."""
-    if not _NAME_RULE.fullmatch(name):
-        raise StoreError(
-            f"{what}: the name {name!r} cannot be used. Allowed are 1 to 64 letters, digits, dots, underscores and "
-            "hyphens, the first a letter or digit."
-        )
-    return name
-
-
 @contextlib.contextmanager
 def _reported(action: str, path: Path) -> Generator[None]:
     """Turns an error of the operating system into a StoreError that names the action, the file and the reason."""
@@ -101,7 +90,7 @@ def _folder_descriptor(folder: Path) -> Generator[int]:
         os.close(descriptor)
 
 
-def write_bytes_atomic(path: Path, *data: bytes | memoryview) -> None:
+def write_bytes_atomic(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
     """Replaces the file by `data`, durably: after a crash at any moment it holds the old bytes or the new ones.
 
     Raises:
@@ -111,7 +100,7 @@ def write_bytes_atomic(path: Path, *data: bytes | memoryview) -> None:
     with _reported("write", path):
         try:
             with tmp.open("xb") as stream:
-                stream.writelines(data)
+                stream.writelines([data] if isinstance(data, bytes) else data)
                 stream.flush()
                 os.fsync(stream.fileno())
             tmp.replace(path)
@@ -139,10 +128,8 @@ def append_jsonl(path: Path, record: Mapping[str, object], *, durable: bool = Tr
     """
     line = json.dumps(plain_json(record, path.name), allow_nan=False).encode() + b"\n"
     with _reported("append to", path), path.open("a+b", buffering=0) as stream:
-        size = os.fstat(stream.fileno()).st_size
-        torn = size > 0 and os.pread(stream.fileno(), 1, size - 1) != b"\n"
-        data = b"\n" + line if torn else line
-        if stream.write(data) != len(data):
+        torn = (size := os.fstat(stream.fileno()).st_size) > 0 and os.pread(stream.fileno(), 1, size - 1) != b"\n"
+        if stream.write(data := b"\n" * torn + line) != len(data):
             raise OSError("only part of the line was written")
         if durable:
             os.fsync(stream.fileno())
@@ -176,12 +163,12 @@ def plain_json(value: Any, where: str = "value") -> Any:
     raise StoreError(f"{where}: {type(value).__name__} has no JSON form. Give text, numbers, lists or dicts of them.")
 
 
-def read_bytes(path: Path) -> bytes:
-    """Content of a file; a StoreError when it is missing, unreadable or empty."""
+def read_bytes(path: Path, count: int = -1) -> bytes:
+    """Content of a file, or its first `count` bytes; a StoreError when it is missing, unreadable or empty."""
     if not path.exists():
         raise StoreError(f"{path}: no such file.")
-    with _reported("read", path):
-        data = path.read_bytes()
+    with _reported("read", path), path.open("rb") as stream:
+        data = stream.read(count)
     if not data:
         raise StoreError(f"{path}: the file is empty (0 bytes): damaged after it was written. Restore it or rerun.")
     return data
@@ -305,14 +292,14 @@ def _written_by_run(run: RunFolder) -> list[Path]:
 
 def _clear(run: RunFolder, *, overwrite: bool) -> None:
     """Removes the files of an earlier run, when there is one and `overwrite` allows it."""
-    if all(path == run.lock for path in run.root.iterdir()):
+    if set(run.root.iterdir()) <= {run.lock, *(f for f in (run.checkpoints, run.policies) if not any(f.glob("*")))}:
         return
     try:
-        read_manifest(run)
+        is_taken = is_begun(run)
     except StoreError as error:
-        what = f"not empty and not a tidewalk run ({error}) Nothing was removed; choose another --out."
-        raise StoreError(f"{run.root}: {what}") from error
-    if not overwrite:
+        what = f"not empty and not a tidewalk run ({error})"
+        raise StoreError(f"{run.root}: {what} Nothing was removed; choose another --out.") from error
+    if is_taken and not overwrite:
         raise StoreError(f"{run.root}: holds a run already. Choose another --out, or replace it with --overwrite.")
     for path in _written_by_run(run):
         path.unlink()
@@ -329,7 +316,7 @@ def create_run(out: Path, *, overwrite: bool) -> RunFolder:
         StoreError: unusable name, a link or file in the way, a folder that is not empty (and not to be overwritten, or
             not a run), in use by another process, or not writable.
     """
-    check_name(out.name, "--out")
+    check_folder_name(out.name, "--out")
     run = run_paths(out)
     with _reported("create", out):
         if any(path.is_symlink() for path in (out, run.checkpoints, run.policies, run.profile)):
@@ -341,7 +328,7 @@ def create_run(out: Path, *, overwrite: bool) -> RunFolder:
             _clear(run, overwrite=overwrite)
             run.checkpoints.mkdir(exist_ok=True)
             run.policies.mkdir(exist_ok=True)
-        write_manifest(run, {"status": "created"})
+        write_manifest(run, {"status": CREATED})
     except BaseException:
         unlock_run(run)
         raise
@@ -377,6 +364,11 @@ def read_manifest(run: RunFolder) -> dict[str, Any]:
         known = f"this program reads {MANIFEST_SCHEMA}; use the version of tidewalk that wrote the run"
         raise StoreError(f"{run.manifest}: schema version {version!r}, {known}.")
     return fields
+
+
+def is_begun(run: RunFolder) -> bool:
+    """Whether a run stored its settings; before that there is nothing to lose, or to go on with."""
+    return read_manifest(run).get("status") != CREATED or run.config.exists()
 
 
 def sha256_file(path: Path) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 import tidewalk
 from tidewalk.core.errors import ConfigError, DataError
+from tidewalk.core.words import counted
 from tidewalk.data.contracts.rolls import FrontSeries
 from tidewalk.data.load import load_bars
 from tidewalk.market.device import MarketData
@@ -24,7 +25,7 @@ from tidewalk.run import mesh
 from tidewalk.run.audit import bench as benches
 from tidewalk.run.audit import controls, features, pipeline, series, sources
 from tidewalk.run.audit.bench import Bench, Markets, Run
-from tidewalk.run.audit.checks import BAD, Audit, Check, Record, counted, named
+from tidewalk.run.audit.checks import BAD, Audit, Check, Record, named
 from tidewalk.run.audit.features import Effort, Subject
 from tidewalk.run.audit.series import Source
 from tidewalk.run.console import reading
@@ -56,6 +57,7 @@ def silent(_: str) -> None:
     """Progress that nobody reads."""
 
 
+@jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs
 def audit(config: RunConfig, *, quick: bool = False, say: Callable[[str], None] = silent) -> Audit:
     """Look for leaks of the future in the data, the features and the pipeline of a study.
 
