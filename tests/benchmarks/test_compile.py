@@ -14,7 +14,7 @@ compile_benchmark = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(compile_benchmark)
 LINES = [
     "reading data",
-    "compiling for 1 window(s)",
+    "compiling for 1 window",
     "traced in 0.7 s, compiled in 4.0 s",
     "epoch 1/1  loss 0.1",
     "done",

@@ -42,7 +42,7 @@ def test_every_figure_is_in_the_table_and_in_the_file(market_file, tmp_path, cap
     shown = capsys.readouterr().out
     rows = [" ".join(line.split()) for line in shown.splitlines()]
     for row in (
-        "6 member(s), 2 window(s) x 3 seed(s), 714 bars of validation",
+        "6 members, 2 windows x 3 seeds, 714 bars of validation",
         "init, ms 0.002 3.500",
         "collect, learn, evaluate as one program, ms 8.00 16.50",
         "total, p10 to p90, ms 7.00 to 10.00 19.00 to 22.00",
@@ -109,7 +109,7 @@ def test_the_table_and_the_file_say_the_same(market_file, tmp_path, capsys, monk
             assert phases["total"] >= max(parts)
         assert f"{sent['moved']['bytes_h2d']:,}" in shown.out
         assert f"takes {case['ratio']:.2f} times as long" in shown.out
-    assert "6 member(s): compiling" in shown.err
+    assert "6 members: compiling" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_the_sample_says_how_to_go_on(tmp_path, capsys):
     folder = tmp_path / "my sample"
     assert cli.main(["sample", "--out", str(folder), "--months", "1", "--kind", "noise"]) == 0
     captured = capsys.readouterr()
-    assert captured.err == f"writing 1 month(s) to {folder}\n"
+    assert captured.err == f"writing 1 month to {folder}\n"
     words = shlex.split(captured.out.splitlines()[-1])
     assert words[:3] == ["next:", "tidewalk", "train"]
     assert Path(words[words.index("--data-dir") + 1]) == folder

@@ -9,16 +9,27 @@ from finished import copy_of_run, finished_run
 from support import chain_market, planted_signs
 from tidewalk import cli
 from tidewalk.market.device import save_market
+from tidewalk.run import shares
 from tidewalk.store import checkpoint, layout
 from tidewalk.store.trials import LEDGER, read_ledger
 
 
-def test_the_result_on_record_is_found_again(capsys):
-    assert cli.main(["evaluate", str(finished_run())]) == 0
+def with_other_threads(path):
+    """Have a run say that it was made with 99 threads; what evaluating it tells of that."""
+    run = layout.open_run(path)
+    layout.write_manifest(run, layout.read_manifest(run) | {"threads": 99})
+    return f"threads {shares.threads()} (was 99)"
+
+
+def test_the_result_on_record_is_found_again_and_what_it_was_made_with_is_told_where_it_differs(tmp_path, capsys):
+    path = copy_of_run(tmp_path)
+    told = with_other_threads(path)
+    assert cli.main(["evaluate", str(path)]) == 0
     captured = capsys.readouterr()
     summary = json.loads((finished_run() / "summary.json").read_text())
     assert f"net {summary['oos']['net_usd']:+,.2f} = gross" in captured.out
     assert "the same as on record: all " in captured.out
+    assert captured.out.endswith(f"figures and rows compared are equal to the cent, with {told}\n")
     assert captured.err == f"reading {finished_run().parents[1] / 'market.npz'}\n"
 
 
@@ -29,13 +40,17 @@ def test_another_result_ends_with_1_and_names_the_figures(tmp_path, capsys):
         arrays, meta = checkpoint.load_policy(policy)
         checkpoint.save_policy(policy.parent, policy.stem, {name: -value for name, value in arrays.items()}, meta)
     layout.finish_manifest(layout.open_run(path), "complete")
+    told = with_other_threads(path)
     assert cli.main(["evaluate", str(path), "--quiet"]) == 1
     out = capsys.readouterr().out
     assert "not what is on record" in out
     assert "oos.net_usd is " in out
     assert "more differ." in out
+    assert f"It was traded with {told}. Others may round a tie otherwise" in out
     assert cli.main(["evaluate", str(path), "--quiet", "--json"]) == 1
-    assert len(json.loads(capsys.readouterr().out)["differences"]) > 10
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["differences"]) > 10
+    assert found["made_otherwise"] == [told]
 
 
 @pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.slow)])
@@ -59,7 +74,7 @@ def test_json_holds_the_same_and_a_grid_of_ones_own(capsys):
     grid = ["--commission-usd", "0,1", "--slippage-ticks", "0.5", "--delay-bars", "0,3"]
     assert cli.main(["evaluate", str(finished_run()), "--json", "--quiet", *grid]) == 0
     found, summary = json.loads(capsys.readouterr().out), json.loads((finished_run() / "summary.json").read_text())
-    assert (found["differences"], found["other_data"]) == ([], False)
+    assert (found["differences"], found["made_otherwise"], found["other_data"]) == ([], [], False)
     assert found["oos"]["net_usd"] == summary["oos"]["net_usd"]
     assert found["break_even"] == summary["cost_surface"]
     points = {(row["commission_usd"], row["slippage_ticks"], row["delay_bars"]) for row in found["cost_surface"]}

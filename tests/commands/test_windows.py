@@ -50,7 +50,7 @@ def test_the_table_fits_a_terminal_of_80_columns(market_file, capsys, monkeypatc
     assert ["0", "train", "2024-01-01", "2024-02-29", "1,436", "60", "ESH4"] in rows
     assert ["test", "2024-04-01", "2024-04-30", "720", "30", "ESH4"] in rows
     assert max(len(line) for line in captured.out.splitlines() if not line.startswith("note")) <= 80
-    assert "not traded" in captured.out
+    assert "Not traded" in captured.out
     assert captured.err == f"reading {market_file}\n"
 
 
@@ -76,7 +76,7 @@ def test_several_symbols_have_a_table_each_and_windows_numbered_on(capsys, monke
     args = ["--data-dir", "data", "--symbol", "ES.FUT", "--train-months", "2", "--symbol=NQ.FUT", "--quiet"]
     assert cli.main(["windows", *args]) == 0
     out = capsys.readouterr().out
-    assert out.index("ES.FUT: 3 walk-forward window(s)") < out.index("NQ.FUT: 2 walk-forward window(s)")
+    assert out.index("ES.FUT: 3 walk-forward windows") < out.index("NQ.FUT: 2 walk-forward windows")
     numbers = [line.split()[0] for line in out.splitlines() if line.split()[1:2] == ["train"]]
     assert numbers == ["0", "1", "2", "3", "4"]
     assert out.count("NQH4") == 6
@@ -84,4 +84,4 @@ def test_several_symbols_have_a_table_each_and_windows_numbered_on(capsys, monke
     record = json.loads(capsys.readouterr().out)
     assert [row["symbol"] for row in record["windows"]] == ["ES.FUT"] * 3 + ["NQ.FUT"] * 2
     assert cli.main(["windows", *args, "--train-months", "4"]) == 2
-    assert "NQ.FUT: Not enough history: the data hold 5 complete month(s)" in capsys.readouterr().err
+    assert "NQ.FUT: Not enough history: the data hold 5 complete months" in capsys.readouterr().err

@@ -158,7 +158,7 @@ def test_b08_stamps_unsorted_and_twice(tmp_path: Path) -> None:
     loaded = load(put(tmp_path, "es.csv", text.replace("2.5", "2")), "ES")
     assert (np.diff(loaded.tables[0].ts_ns) // MINUTE_NS).tolist() == [1, 1, 2]
     assert "rows dropped because the same row was there already: 2" in loaded.notes
-    assert any("out of time order in 1 places: sorted" in note for note in loaded.notes)
+    assert any("out of time order in 1 place: sorted" in note for note in loaded.notes)
 
 
 def test_b09_contracts_and_spreads_of_a_parent_are_never_mixed(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ def test_defect_13_rows_out_of_order(tmp_path: Path) -> None:
     assert found(swapped, "out-of-order").count == 1
     rows = bars(100, 9)
     in_dbn = load(put(tmp_path, "es.dbn", dbn([*rows[3:], *rows[:3]])))
-    assert "out of time order in 1 places: sorted" in found(in_dbn, "out-of-order").text
+    assert "out of time order in 1 place: sorted" in found(in_dbn, "out-of-order").text
     assert in_dbn.fingerprint == load(put(tmp_path, "es.dbn", dbn(rows))).fingerprint
 
 
@@ -555,7 +555,7 @@ def test_defect_27_part_of_a_day_and_of_a_session(tmp_path: Path) -> None:
     sessions = [line for day in (2, 3, 4) for line in csv_bars(f"2024-01-0{day}T23:00", 1380 if day < 4 else 300)]
     made = market(put(tmp_path, "es.csv", csv(*sessions)), "ES")
     texts = [str(record["text"]) for record in made.market.info.quality if record["defect"] == "partial-end"]
-    assert texts == ["the last session, 2024-01-05, ends 1080 minutes before its close, earlier than any before it"]
+    assert texts == ["the last session, 2024-01-05, ends 1,080 minutes before its close, earlier than any before it"]
 
 
 def test_defect_28_symbol_that_is_not_there(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_every_daily_bar_is_a_session_of_its_own() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_fewer_than_three_bars_make_no_decision(count: int) -> None:
     few = series(table("ESH4", minutes_from(f"{MONDAY} 14:30", *range(count)), [5100.0] * count))
-    with pytest.raises(DataError, match=rf"{count} bar\(s\) of ES: at least 3"):
+    with pytest.raises(DataError, match=rf"{count} bars? of ES: at least 3"):
         moves(few, ES)
 
 

@@ -84,7 +84,7 @@ def test_windows_tile_the_months_in_order(months, train, val, test, step):
 
 
 def test_too_little_history_is_refused_with_the_arithmetic():
-    with pytest.raises(DataError, match=r"15 complete month\(s\) \(2020-01 to 2021-03\).*12 \+ val 3 \+ test 1 = 16"):
+    with pytest.raises(DataError, match=r"15 complete months \(2020-01 to 2021-03\).*12 \+ val 3 \+ test 1 = 16"):
         plan(months_of(15), (12, 3, 1, 1))
 
 
@@ -195,7 +195,7 @@ def test_windows_start_no_earlier_than_the_features_are_defined():
 def test_b46_overlapping_tests_are_refused_and_gaps_are_said():
     with pytest.raises(ConfigError, match="--step-months 1 is less than --test-months 3"):
         WindowConfig(train_months=12, val_months=3, test_months=3, step_months=1)
-    assert "2 month(s) are not traded" in plan(months_of(12), (3, 1, 1, 3)).notes[0]
+    assert "Not traded between test ranges: 2 months (" in plan(months_of(12), (3, 1, 1, 3)).notes[0]
     assert plan(months_of(12), (3, 1, 1, 1)).notes == ()
 
 
@@ -210,7 +210,7 @@ def test_b46_what_chooses_a_policy_never_overlaps_what_it_is_judged_by():
 # validity.md B45: windows with almost no bars
 def test_b45_a_test_month_with_one_bar_makes_no_window():
     trade_day = np.concatenate([days("2020-01-01", "2020-03-31"), days("2020-04-01", "2020-04-30", 1)[-1:]])
-    with pytest.raises(DataError, match="tests 2020-04 is left out: its test range holds 1 bars"):
+    with pytest.raises(DataError, match="tests 2020-04 is left out: the test range holds 1 bar after"):
         plan(trade_day, (2, 1, 1, 1))
     more = np.concatenate([trade_day, days("2020-05-01", "2020-07-31")])
     found = plan(more, (2, 1, 1, 1))
@@ -235,7 +235,8 @@ def test_b45_the_fewest_bars_are_the_users_choice():
     config = WindowConfig(train_months=2, val_months=1, test_months=1, min_bars=40)
     found = plan_windows(trade_day, "cme-globex", config, purge_bars=0, first_usable=0)
     assert [str(w.test.first_day)[:7] for w in found.windows] == ["2020-04", "2020-05", "2020-08"]
-    assert "holds 36 bars after warm-up and purge, at least 40 are needed" in found.warnings[0]
+    assert "The window that tests 2020-07 is left out: the val range holds 36 bars after" in found.warnings[0]
+    assert "at least 40 are needed" in found.warnings[0]
     for few in (4, 0, -1):
         with pytest.raises(ConfigError, match=f"--min-bars is {few}; it must be 5 or more"):
             WindowConfig(min_bars=few)
@@ -245,10 +246,10 @@ def test_b45_a_range_with_far_fewer_bars_than_is_usual_is_said():
     """A month of two days among whole months is traded, with a warning."""
     trade_day = np.concatenate([days("2020-01-01", "2020-05-29"), days("2020-06-29", "2020-08-31")])
     found = plan(trade_day, (1, 1, 1, 1))
-    said = [text for text in found.warnings if "2 session(s)" in text]
+    said = [text for text in found.warnings if "in 2 sessions" in text]
     assert len(found.windows) == 6
-    assert [text.split()[1] for text in said] == ["train", "val", "test"]
-    assert "The test range of the window that tests 2020-06 holds 8 bars" in said[2]
+    assert [text.split(": the ")[1].split()[0] for text in said] == ["train", "val", "test"]
+    assert said[2].startswith("The window that tests 2020-06: the test range holds 8 bars in 2 sessions, where ")
     assert plan(days("2020-01-01", "2020-08-31"), (1, 1, 1, 1)).warnings == ()
     partial = plan(days("2020-01-01", "2020-05-04"), (1, 1, 1, 1), partial=True).warnings
     assert [text for text in partial if "usual" in text] == []
@@ -260,6 +261,33 @@ def test_a_window_with_an_empty_month_is_left_out_with_a_warning():
     found = plan(trade_day, (1, 1, 1, 1))
     assert [str(w.test.first_day)[:7] for w in found.windows] == ["2020-06", "2020-07"]
     assert len(found.warnings) == 3
+
+
+def test_windows_left_out_are_said_once_for_each_reason():
+    """Files of 2013 and of 2020 leave 75 months without bars between them."""
+    trade_day = np.concatenate([days("2013-09-01", "2014-01-31"), days("2020-04-01", "2020-07-31")])
+    found = plan(trade_day, (1, 1, 1, 1))
+    assert len(found.windows) == 5
+    assert found.warnings == (
+        "74 windows (the first tests 2014-04, the last 2020-05) are left out: the train range holds 0 bars after "
+        "warm-up and purge, at least 5 are needed.",
+        "The window that tests 2014-03 is left out: the val range holds 0 bars after warm-up and purge, at least 5 "
+        "are needed.",
+        "The window that tests 2014-02 is left out: the test range holds 0 bars after warm-up and purge, at least 5 "
+        "are needed.",
+    )
+    with pytest.raises(DataError, match=r"^No window is left\. 76 windows \(.* Warm-up takes 0 bars") as refusal:
+        plan(np.concatenate([days("2013-09-01", "2013-10-31"), days("2020-04-01", "2020-04-30")]), (1, 1, 1, 1))
+    assert len(str(refusal.value)) < 600
+
+
+def test_sparse_ranges_are_said_once_for_each_kind():
+    few = [days(f"2020-{month:02d}-29", f"2020-{month:02d}-30") for month in (4, 6)]
+    whole = [days("2020-01-01", "2020-03-31"), few[0], days("2020-05-01", "2020-05-29"), few[1]]
+    found = plan(np.concatenate([*whole, days("2020-07-01", "2020-12-31")]), (1, 1, 1, 1))
+    said = [text for text in found.warnings if "usual" in text]
+    assert [text.split(": the ")[1].split()[0] for text in said] == ["train", "val", "test"]
+    assert said[2].startswith("2 windows (the first tests 2020-04, the last 2020-06): the test range holds ")
 
 
 def test_scaler_reads_train_bars_only_and_a_constant_feature_is_not_divided_by():
@@ -312,7 +340,7 @@ def test_b44_data_that_end_with_the_last_train_month_give_no_window_for_it():
         if part:
             trade_day = np.concatenate([trade_day, days("2020-08-03", "2020-08-14", per_day=5)])
         assert [w.test.last_day for w in plan(trade_day, lengths).windows] == [dt.date(2020, 6, 30)]
-    with pytest.raises(DataError, match=r"3 complete month\(s\) \(2020-01 to 2020-03\), a window needs train 3"):
+    with pytest.raises(DataError, match=r"3 complete months \(2020-01 to 2020-03\), a window needs train 3"):
         plan(months_of(3), lengths)
 
 

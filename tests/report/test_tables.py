@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 from tidewalk.report import tables
-from tidewalk.report.tables import frac_percent, number, reason_for, usd
+from tidewalk.report.tables import frac_percent, number, usd
 from tidewalk.stats.metrics import sessions_per_year, sharpe
 from tidewalk.store import layout, results
-from tidewalk.store.summary import read_summary, undefined_warning
+from tidewalk.store.summary import read_summary, reason_for, undefined_warning
 
 EMPTY = pl.DataFrame(schema=results.EQUITY.schema)
 
@@ -85,6 +85,26 @@ def test_policies_are_the_ensemble_the_median_seed_and_the_baselines(run):
     nets = [equity.filter(pl.col("policy") == f"seed {k}")["net_usd"].sum() for k in range(4)]
     assert rows[1][1] == usd(np.median(nets))
     assert rows[8][1:] == ["0", "0", "0", "0", "0.00", "undefined", "0", "0 %"]
+
+
+def test_who_lost_the_capital_has_no_sharpe_ratio_in_the_table_of_policies():
+    nets = {
+        "ensemble": (-60.0, 30.0, 90.0, 5.0),
+        "long": (50.0, -99.0, 200.0, -100.0),
+        "oracle": (-150.0, 1.0, 2.0, 9.0),
+    }
+    nets |= {"short": (200.0, 10.0, -96.0, 5.0), "seed 0": (5.0, -70.0, 60.0, -95.0), "seed 1": (5.0, 7.0, -60.0, -9.0)}
+    days = [datetime.date(2024, 1, day) for day in (2, 3, 4, 5)]
+    equity = pl.concat(
+        pl.DataFrame({"policy": name, "symbol": "ES.FUT", "window": [0, 0, 1, 1], "trade_date": days, "net_usd": net})
+        for name, net in nets.items()
+    ).with_columns(gross_usd=pl.col("net_usd"), costs_usd=0.0, position_mean=1.0, trades=1)
+    assert tables.ruined_policies(equity, None) == frozenset()
+    assert tables.ruined_policies(equity, 95.0) == {"seed 0", "short"}
+    assert tables.ruined_policies(equity, 40.0) == {"ensemble", "long", "short", "seed 0", "seed 1"}
+    rows = {row[0]: row[6] for row in tables.policy_rows(equity, 252.0, frozenset({"seed 0", "long"}))}
+    assert rows["long"] == rows["seeds, median of 2"] == "undefined"
+    assert "undefined" not in (rows["ensemble"], rows["oracle (hindsight bound)"])
 
 
 def test_the_factor_is_the_one_behind_the_headline(run):

@@ -1,3 +1,4 @@
+import re
 import sys
 
 import pytest
@@ -36,11 +37,33 @@ def test_a_terminal_shows_a_bar_once_an_epoch_can_begin(capsys, monkeypatch):
         out.advance(0, "")
         out.say(EPOCH)
         out.say("warning: [bold]beware[/bold]")
+        err = capsys.readouterr().err
+        assert EPOCH in err
+        assert "warning: [bold]beware[/bold]" in err
+        for epoch in range(1, 13):
+            out.advance(epoch, "loss 0.2426  val -872 USD  2.85 epochs/s")
+            out.say(EPOCH)
+            _, line, below = capsys.readouterr().err.rpartition(EPOCH)
+            assert line, "said at once"
+            assert f"{epoch}/12" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", below), (
+                "the bar is as new as the line above it"
+            )
+
+
+@pytest.mark.parametrize("columns", [46, 48, 60])
+def test_a_narrow_terminal_keeps_bar_count_and_time_left_and_cuts_what_is_said_beside(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with reporter(12, quiet=False) as out:
         out.advance(12, "loss 0.2426  val -872 USD  2.85 epochs/s")
-    err = capsys.readouterr().err
-    assert EPOCH in err
-    assert "warning: [bold]beware[/bold]" in err
-    assert "12/12" in err
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).rstrip().splitlines()[-1]
+    assert re.search(r"training ━{20} 12/12 \S?.*… 0:00:00$", drawn), drawn
+    with reading(quiet=False) as progress:
+        monkeypatch.setattr(console, "BAR_AFTER_SECONDS", -1.0)
+        progress("reading a file with a long name, the last one of 20", 1.0)
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert re.search(r"reading.*… ━{20} 100% 0:00:00", drawn), drawn
 
 
 @pytest.fixture

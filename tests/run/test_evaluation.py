@@ -9,9 +9,11 @@ import polars as pl
 import pytest
 
 from finished import copy_of_run, finished_run
-from support import as_nq, chain_market, planted_market, planted_signs
+from support import as_nq, chain_market, planted_market, planted_signs, small_config
 from tidewalk.core.errors import ConfigError, DataError, StoreError
+from tidewalk.data.load import DataConfig
 from tidewalk.market.device import save_market
+from tidewalk.market.prepare import SeriesConfig
 from tidewalk.run import evaluation
 from tidewalk.run.evaluation import Reload, compare, reload
 from tidewalk.run.outcome import settle
@@ -137,7 +139,7 @@ def test_months_that_a_policy_has_seen_are_never_traded(tmp_path, monkeypatch):
     assert [str(w.test.first_day) for leg in reloaded.stage.study.legs for w in leg.plan.windows] == [
         row["test"]["first"] for row in saved["windows"][1:]
     ]
-    assert "1 window(s)" in reloaded.notes[0]
+    assert "bar: 1 window." in reloaded.notes[0]
     settled = settle(reloaded.stage, reloaded.kept)
     assert settled.study.num_windows == 2
     for row in shifted["windows"]:
@@ -157,6 +159,32 @@ def test_another_symbol_can_be_traded_and_other_features_cannot(tmp_path):
     save_market(tmp_path / "mine.npz", dataclasses.replace(market, info=names))
     with pytest.raises(DataError, match=r"other features than window-00-seed-00.*f3, mine"):
         reload(finished_run(), Reload(data_dir=tmp_path / "mine.npz", other_data=True))
+
+
+def test_settings_that_describe_the_own_files_or_contracts_of_a_run_do_not_hold_for_others(monkeypatch):
+    config = small_config(Path("own"))
+    data = dataclasses.replace(config.data, tz="America/Chicago", columns="time,open,high,low,close")
+    series = SeriesConfig(roll="table:es.csv", tick=0.25, multiplier=50.0, break_roll_weeks=True)
+    config = dataclasses.replace(config, data=data, series=series)
+    as_asked = evaluation._as_asked
+    assert as_asked(config, Reload()) == config
+    assert as_asked(config, Reload(other_data=True)) == config
+    assert as_asked(config, Reload(other_data=True, symbol="ESZ9")).series == series
+    nq = as_asked(config, Reload(other_data=True, symbol="NQ.FUT"))
+    assert nq.series == SeriesConfig(break_roll_weeks=True)
+    assert nq.data == dataclasses.replace(data, symbol="NQ.FUT")
+    prepared = dataclasses.replace(config, data=dataclasses.replace(data, data_dir=Path("other.npz")))
+    other = as_asked(prepared, Reload(other_data=True))
+    assert (other.data, other.series) == (DataConfig(Path("other.npz"), "ES.FUT"), SeriesConfig())
+    assert as_asked(prepared, Reload()) == prepared
+
+    def planned(config, *, quiet, is_other):
+        raise DataError(f"other {is_other}")
+
+    monkeypatch.setattr(evaluation, "plan", planned)
+    for is_other in (True, False):
+        with pytest.raises(DataError, match=f"other {is_other}"):
+            reload(finished_run(), Reload(other_data=is_other))
 
 
 def test_tables_are_compared_row_by_row_nulls_included():

@@ -76,7 +76,7 @@ def test_a_step_that_would_take_seconds_is_left_to_xla(monkeypatch):
     monkeypatch.setattr(jax, "local_devices", lambda: [H200])
     study, notes = with_learner(study_of((128, 128), updates_per_step=50_000))
     assert study.program.learner == "xla"
-    assert "50000 update(s)" in notes[0]
+    assert "50,000 updates" in notes[0]
 
 
 def test_the_weakest_of_the_devices_decides(monkeypatch):

@@ -1,6 +1,9 @@
+import contextlib
 import dataclasses
+import gzip
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -14,9 +17,11 @@ from support import planted_market, small_config
 from tidewalk.core.errors import ConfigError, DataError, Interrupted, StoreError, TrainError
 from tidewalk.market.device import save_market
 from tidewalk.run import ahead, loop
+from tidewalk.run.console import Reporter
 from tidewalk.run.engine import Engine
-from tidewalk.run.profile import Tracer
+from tidewalk.run.profile import Tracer, steady
 from tidewalk.store import checkpoint, layout, results
+from tidewalk.store.layout import read_object
 from tidewalk.store.summary import read_summary
 from tidewalk.store.trials import tried
 
@@ -109,9 +114,10 @@ def test_a_profile_keeps_a_trace_and_times_and_changes_no_result(market_file, fi
     profiled = dataclasses.replace(config, output=dataclasses.replace(config.output, profile=True, quiet=False))
     folder = loop.train(profiled)
     said = capsys.readouterr().err
-    assert "trace of epoch 2 to 2: " in said
+    assert "trace of epoch 2: " in said
     assert "· collect " in said
     assert "(one call each)" in said
+    assert re.search(r"traced, per epoch: .*\blearn \d+\.\d\d ms \(\d+%\)", said)
     summary = read_summary(layout.open_run(folder))
     phases = summary["phases_ms"]
     assert all(phases[name] > 0 for name in ("init", "collect", "learn", "evaluate", "total"))
@@ -123,16 +129,43 @@ def test_a_profile_keeps_a_trace_and_times_and_changes_no_result(market_file, fi
     kept = trace.read_bytes()
     for scope in (b"/collect/", b"/store/", b"/learn/", b"/evaluate/"):
         assert scope in kept, scope
+    with gzip.open(trace.with_name(trace.name.replace(".xplane.pb", ".trace.json.gz"))) as file:
+        events = json.load(file)["traceEvents"]
+    traced = {event["args"]["phase"] for event in events if "phase" in event.get("args", {})}
+    assert traced == {"collect", "store", "learn", "evaluate", "other"}
+    assert set(read_object(folder / "profile" / "phases.json")["traced_ms"]) == traced
     assert [line.get("is_traced") for line in results.read_metrics(layout.open_run(folder)).records] == [None, True]
     loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, overwrite=True)))
     assert not (folder / "profile").exists(), "a trace of the run before"
 
 
 def test_the_same_command_twice_gives_the_same_bytes_and_its_log_tells_phases_and_uploads(
-    market_file, finished, tmp_path, capsys
+    market_file, finished, tmp_path, capsys, monkeypatch
 ):
+    waits, waits_by_epoch, told = [], [0], []
+    for name in ("block_until_ready", "device_get"):
+        monkeypatch.setattr(jax, name, _noting(waits, getattr(jax, name)))
+    append_metrics, reporter = results.append_metrics, loop.reporter
+
+    def append(*args):
+        waits_by_epoch.append(len(waits))
+        append_metrics(*args)
+
+    @contextlib.contextmanager
+    def listening(epochs, *, quiet):
+        with reporter(epochs, quiet=quiet) as out:
+            yield Reporter(_noting(told, out.say), _noting(told, out.advance))
+
+    monkeypatch.setattr(results, "append_metrics", append)
+    monkeypatch.setattr(loop, "reporter", listening)
     config = small_config(market_file, tmp_path / "whole")
     again = loop.train(dataclasses.replace(config, output=dataclasses.replace(config.output, quiet=False)))
+    first, second = results.read_metrics(layout.open_run(again)).records
+    assert np.diff(waits_by_epoch).tolist() == [first["host_syncs"], second["host_syncs"]], "none that is not counted"
+    texts = [str(args[0]) for args in told]
+    for epoch in ("1", "2"):
+        line = next(place for place, text in enumerate(texts) if text.startswith(f"epoch {epoch}/2"))
+        assert texts[line - 1] == epoch, "the bar is drawn below the line, with what was known before it"
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("phase breakdown:")]
     assert len(lines) == 2
     assert "uploaded 0 B · downloaded " in lines[1]
@@ -143,6 +176,14 @@ def test_the_same_command_twice_gives_the_same_bytes_and_its_log_tells_phases_an
     assert without_times(again) == without_times(finished)
     for name in ("equity.parquet", "trades.parquet", "members.parquet", "windows.json"):
         assert (again / name).read_bytes() == (finished / name).read_bytes(), name
+
+
+def _noting(calls, function):
+    def run(*args, **options):
+        calls.append(args)
+        return function(*args, **options)
+
+    return run
 
 
 # On one CPU device the host arrays of a checkpoint are the state itself; held on to, they force the next epoch to copy.
@@ -179,10 +220,32 @@ def test_a_resumed_study_equals_one_that_never_stopped(market_file, finished, tm
     loop.resume(folder, quiet=True)
     assert policies(folder) == policies(finished)
     assert without_times(folder) == without_times(finished)
-    epochs = [line["epoch"] for line in results.read_metrics(layout.open_run(folder)).records]
-    assert epochs == [1, 2]
+    lines = results.read_metrics(layout.open_run(folder)).records
+    assert [line["epoch"] for line in lines] == [1, 2]
+    market_bytes = read_summary(layout.open_run(folder))["transfers"]["bytes_market"]
+    assert lines[1]["uploaded_bytes"] == lines[1]["resuming_bytes"] > market_bytes + lines[0]["checkpoint_bytes"] / 2
+    assert lines[1]["host_syncs"] == lines[1]["resuming_syncs"] + 2 > 4
+    assert lines[1]["compile_ms"] > 0
     with pytest.raises(StoreError, match="complete"):
         loop.resume(folder)
+
+
+def test_a_run_killed_before_it_stored_anything_is_started_again_and_not_resumed(market_file, tmp_path):
+    layout.unlock_run(layout.create_run(tmp_path / "killed", overwrite=False))
+    with pytest.raises(StoreError, match=r"stopped before anything of it was stored; start it again with `tidewalk"):
+        loop.resume(tmp_path / "killed")
+    loop._refuse_taken(tmp_path / "killed", overwrite=False)
+    (tmp_path / "killed" / "run.toml").touch()
+    with pytest.raises(StoreError, match="holds a run already"):
+        loop._refuse_taken(tmp_path / "killed", overwrite=False)
+
+
+def test_going_on_with_other_threads_of_a_cpu_is_told():
+    before = {"versions": {"jax": "1"}, "device": "cpu", "threads": 2}
+    assert loop._continuation(before, before, None).startswith("resumed from the start")
+    said = loop._continuation(before, {**before, "threads": 1}, Path("epoch-00003.safetensors"))
+    assert said.startswith("warning: resumed from epoch-00003, with threads 1 (was 2): the result may not be")
+    assert not loop._continuation({"device": "cpu"}, before, None).startswith("warning"), "of an older version"
 
 
 def _signalling(finish):
@@ -368,7 +431,35 @@ def test_a_trace_holds_whole_epochs():
     assert [epoch for epoch in range(1, 8) if tracer.is_near(epoch)] == [2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("epochs", "steps", "traced", "words"),
+    [
+        (range(1, 6), 50, range(2, 4), "epochs 2 and 3"),
+        (range(1, 6), 500, range(2, 3), "epoch 2"),
+        (range(1, 3), 50, range(2, 3), "epoch 2"),
+        (range(1, 2), 50, range(1, 2), "epoch 1, the only one of this process"),
+        (range(4, 6), 50, range(5, 6), "epoch 5"),
+        (range(5, 6), 50, range(5, 6), "epoch 5, the only one of this process"),
+    ],
+)
+def test_the_epoch_after_the_first_is_traced_and_where_there_is_none_that_is_said(
+    epochs, steps, traced, words, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(jax.profiler, "start_trace", lambda *_, **__: None)
+    monkeypatch.setattr(jax.profiler, "stop_trace", lambda: None)
+    said = []
+    tracer = Tracer(tmp_path, said.append, steady(epochs, steps), epochs.start)
+    for epoch in epochs:
+        with tracer.watching(epoch):
+            pass
+    assert tracer.epochs == traced
+    assert said[0].removeprefix("trace of ").startswith(words)
+    assert len(said) == 1
+    assert ("the only one" in said[0]) == (len(epochs) == 1)
+
+
 def _metrics(folder: Path) -> list[dict]:
     lines = results.read_metrics(layout.open_run(folder)).records
     timed = ("phases_ms", "compile_ms", "epochs_per_s", "uploaded_bytes", "downloaded_bytes", "checkpoint_bytes")
-    return [{name: line[name] for name in line if name not in (*timed, "host_syncs")} for line in lines]
+    others = (*timed, "host_syncs", "resuming_bytes", "resuming_syncs")
+    return [{name: line[name] for name in line if name not in others} for line in lines]

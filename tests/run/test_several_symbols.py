@@ -35,7 +35,9 @@ def markets() -> dict[str, MarketData]:
 
 @pytest.fixture(autouse=True)
 def made_up_markets(monkeypatch):
-    monkeypatch.setattr(reading, "read_markets", lambda config: tuple(markets()[symbol] for symbol in config.symbols))
+    monkeypatch.setattr(
+        reading, "read_markets", lambda config, **_: tuple(markets()[symbol] for symbol in config.symbols)
+    )
 
 
 def config_of(out: Path, *symbols: str, **train: object):
@@ -47,7 +49,9 @@ def config_of(out: Path, *symbols: str, **train: object):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "read_markets", lambda config: tuple(markets()[symbol] for symbol in config.symbols))
+        patch.setattr(
+            reading, "read_markets", lambda config, **_: tuple(markets()[symbol] for symbol in config.symbols)
+        )
         return layout.open_run(
             loop.train(config_of(tmp_path_factory.mktemp("runs") / "both", "ES.FUT", "NQ.FUT", seeds=2))
         )

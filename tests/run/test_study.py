@@ -102,6 +102,16 @@ def test_a_delay_takes_bars_from_the_warm_up_and_lots_none_from_the_learning():
     np.testing.assert_allclose(lots.windows.reward_scale, one.windows.reward_scale / 4)
 
 
+def test_a_contract_without_a_known_commission_is_traded_with_a_warning_until_one_is_given():
+    known = planted_market(days=182)
+    unknown = dataclasses.replace(known, info=dataclasses.replace(known.info, root="XYZ", commission_usd=0.0))
+    said = "no commission is known of XYZ, and none is charged: say what one costs with --commission-usd"
+    assert said in plan(unknown, costs=CostConfig()).warnings
+    for commission_usd in (0.0, 2.25):
+        assert not any("commission" in text for text in plan(unknown, costs=CostConfig(commission_usd)).warnings)
+    assert not any("commission" in text for text in plan(known, costs=CostConfig()).warnings)
+
+
 def test_a_roll_fee_is_paid_by_spreads_alone():
     data = planted_market(days=182)
     costs = CostConfig(commission_usd=2.25, slippage_ticks=0.5)

@@ -83,8 +83,8 @@ def test_other_data_over_the_same_sessions_begin_no_new_count(tmp_path: Path) ->
     assert [trial.config_hash for trial in found.trials] == ["1-m1", "2-m1", "3-m3"]
     assert found.elsewhere == 1
     assert found.warnings == (
-        "trials: N counts 2 on these bars and 1 on other bars of ES over some of the same sessions; 1 further ones on "
-        "other sessions of it are not counted.",
+        "trials: N counts 2 on these bars and 1 on other bars of ES over some of the same sessions; not counted: 1 on "
+        "other sessions of it.",
     )
     assert tried(tmp_path, "d", "NQ", DAYS).warnings == ()
     # Where its sessions are lost, a trial may have been on these.
@@ -102,7 +102,7 @@ def test_sessions_without_a_line_betray_a_deleted_ledger(tmp_path: Path) -> None
     ledger.write_text(ledger.read_text().splitlines()[-1] + "\n")
     found = tried(tmp_path, "data-a", "ES.FUT", DAYS)
     assert len(found.trials) == 1
-    assert "the sessions of 3 trial(s) on these data" in found.warnings[0]
+    assert "the sessions of 3 trials on these data" in found.warnings[0]
     assert "no ledger has their lines: these were deleted, or a run died writing one" in found.warnings[0]
 
 

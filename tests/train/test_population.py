@@ -64,9 +64,7 @@ def test_costs_are_of_the_window_and_keys_of_window_and_seed():
 
 def test_a_population_has_a_most():
     refuse_crowds(4, 2**22)
-    with pytest.raises(
-        ConfigError, match=r"4 window\(s\) x --seeds 4194305 are 16777220 members; .* Use --seeds 4194304"
-    ):
+    with pytest.raises(ConfigError, match=r"4 windows x --seeds 4194305 are 16777220 members; .* Use --seeds 4194304"):
         refuse_crowds(4, 2**22 + 1)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidewalk.commands.tables import output_console, say, table
 from tidewalk.commands.train import StudyCommand, parse_command, value_of
 from tidewalk.core.errors import ConfigError, did_you_mean, listed
+from tidewalk.core.words import counted
 from tidewalk.data.load import DataConfig
 from tidewalk.market.windows import WindowConfig
 from tidewalk.run.console import tell
@@ -176,9 +177,10 @@ def _show(record: dict[str, Any], cases: "list[Case]") -> None:
         f"{record['rounds']} epochs of both trainers in turn",
     )
     for case in cases:
-        members = f"{case.members} member(s), {case.windows} window(s) x {case.seeds} seed(s)"
-        heads = ("resident", "sent each epoch")
-        rows = table(f"{members}, {case.validation_bars:,} bars of validation", ("an epoch", *heads), right=heads)
+        windows = f"{counted(case.windows, 'window')} x {counted(case.seeds, 'seed')}"
+        members, heads = counted(case.members, "member"), ("resident", "sent each epoch")
+        title = f"{members}, {windows}, {case.validation_bars:,} bars of validation"
+        rows = table(title, ("an epoch", *heads), right=heads)
         for name, *values in _rows(case.trainers[RESIDENT], case.trainers[REUPLOADING]):
             rows.add_row(name, *values)
         console.print()

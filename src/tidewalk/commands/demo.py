@@ -6,6 +6,7 @@ from pathlib import Path
 from tidewalk.agents.dqn import DQNConfig
 from tidewalk.commands.parsing import parse
 from tidewalk.commands.train import print_result
+from tidewalk.core.words import counted
 from tidewalk.data.load import DataConfig
 from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 from tidewalk.market.windows import WindowConfig
@@ -36,7 +37,7 @@ def run(args: list[str]) -> int:
     from tidewalk.run.loop import train
 
     data = config.out.parent / f"{config.out.name}-market-{config.months}-months-seed-{config.seed}"
-    tell(f"writing {config.months} months of a synthetic ES.FUT market to {data}")
+    tell(f"writing {counted(config.months, 'month')} of a synthetic ES.FUT market to {data}")
     write_sample(data, SampleConfig(months=config.months, seed=config.seed))
     study = RunConfig(
         data=DataConfig(data_dir=data, symbol="ES.FUT"),

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tidewalk.commands.parsing import parse
 from tidewalk.commands.tables import output_console, say, say_findings, table
+from tidewalk.core.words import cost, counted
 from tidewalk.run.evaluation import Comparison, Reload, Reloaded
 from tidewalk.run.outcome import Outcome
 from tidewalk.run.surface import GridConfig
@@ -87,6 +88,7 @@ def _record(
         "data_fingerprint": data_fingerprint(settled.study),
         "compared": None if compared is None else compared.compared,
         "differences": None if compared is None else list(compared.differences),
+        "made_otherwise": None if compared is None else list(compared.made_otherwise),
         "notes": list(reloaded.notes),
         **{name: figures.block(name, entries)[0] for name, entries in blocks.items()},
         "per_window": _windows(reloaded, settled),
@@ -113,10 +115,10 @@ def _show(reloaded: Reloaded, settled: Outcome, compared: Comparison | None, sur
     console, study = output_console(), settled.study
     record = _record(reloaded, settled, compared, None)
     traded = (
-        f"{study.symbol} {study.config.model}, {study.num_windows} window(s) x {study.config.train.seeds} seed(s): "
+        f"{study.symbol} {study.config.model}, {study.crowd}: "
         f"net {record['oos']['net_usd']:+,.2f} = gross {record['oos']['gross_usd']:+,.2f} - costs "
-        f"{record['oos']['costs_usd']:,.2f} {study.currency}, {record['oos']['trades']:,} contract sides, "
-        f"{record['oos']['sessions']:,} sessions"
+        f"{record['oos']['costs_usd']:,.2f} {study.currency}, {counted(record['oos']['trades'], 'contract side')}, "
+        f"{counted(record['oos']['sessions'], 'session')}"
     )
     if compared is None:
         say(console, f"OTHER DATA than those of {reloaded.run.root.name}; nothing of this is recorded in the run.")
@@ -136,14 +138,16 @@ def _show(reloaded: Reloaded, settled: Outcome, compared: Comparison | None, sur
 
 def _show_comparison(console: Console, reloaded: Reloaded, compared: Comparison) -> None:
     count, differences = compared.compared, compared.differences
+    otherwise = ", ".join(compared.made_otherwise)
     if not differences:
-        say(console, f"the same as on record: all {count:,} figures and rows compared are equal to the cent")
+        beside = f", with {otherwise}" if otherwise else ""
+        say(console, f"the same as on record: all {count:,} figures and rows compared are equal to the cent{beside}")
         return
     warnings = [f"not what is on record: {len(differences)} of {count:,} figures and tables compared differ."]
     warnings += [f"{text}." for text in differences[:_MOST_SHOWN]]
     warnings += [f"{len(differences) - _MOST_SHOWN} more differ."] * (len(differences) > _MOST_SHOWN)
-    manifest = reloaded.run.manifest
-    warnings.append(f"Another device or version may round a tie otherwise; {manifest} says what the run used.")
+    made = f"It was traded with {otherwise}" if otherwise else "Software and device are those of the run"
+    warnings.append(f"{made}. Others may round a tie otherwise; {reloaded.run.manifest} says what the run used.")
     say_findings(console, [], warnings)
 
 
@@ -175,13 +179,13 @@ def _show_windows(console: Console, rows: list[dict[str, Any]], *, with_origin: 
 
 
 def _cost(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.2f}"
+    return "-" if value is None else cost(value)
 
 
 def _show_surface(console: Console, nets: pl.DataFrame, symbol: str, own: tuple[float, float, int]) -> None:
     """Net by commission and slippage in rows and by delay in columns; the costs of the run are marked."""
     delays = nets["delay_bars"].unique().sort().to_list()
-    marked = [f"{delay} bar{'s' * (delay != 1)}{'*' * (delay == own[2])}" for delay in delays]
+    marked = [f"{counted(delay, 'bar')}{'*' * (delay == own[2])}" for delay in delays]
     made = table(f"{symbol}: net at other costs per side and delays (*: the run)", ("commission", "slippage", *marked))
     for column in made.columns:
         column.justify = "right"

@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from tidewalk.store.summary import BASELINE_WORDS, min_btl_sentence, twin_sentences
+from tidewalk.core.words import cost, counted
+from tidewalk.store.summary import BASELINE_WORDS, min_btl_sentence, reason_for, twin_sentences
 
 Summary = Mapping[str, Any]
 LABEL_WIDTH = 10
@@ -30,14 +31,13 @@ def _earned(summary: Summary) -> list[tuple[str, str]]:
         ("net", f"{_result(oos)} {currency} (fees {oos['fees_usd']:,.0f}, slippage {oos['slippage_usd']:,.0f})"),
         (
             "record",
-            f"out of sample, {summary['windows']} window(s), {oos['sessions']} sessions, {oos['trades']:,} contract "
-            f"sides, {oos['round_trips']:,} round trips",
+            f"out of sample, {_traded(summary['windows'], oos)}, {counted(oos['round_trips'], 'round trip')}",
         ),
         (
             "risk",
-            f"Sharpe per year {_number(oos['sharpe_session'])} (90 % {_ends(oos['sharpe_ci90'])}), max drawdown "
-            f"{oos['max_drawdown_usd']:,.0f} {currency}, longest {oos['longest_drawdown_sessions']} sessions, position "
-            f"on {_percent(oos['exposure'])} of bars",
+            f"Sharpe per year {_number(oos['sharpe_session'])}{_band(oos['sharpe_ci90'])}, max drawdown "
+            f"{oos['max_drawdown_usd']:,.0f} {currency}, longest {counted(oos['longest_drawdown_sessions'], 'session')}"
+            f"{_exposure(oos['exposure'])}",
         ),
     ]
 
@@ -47,15 +47,16 @@ def _evidence(summary: Summary) -> list[tuple[str, str]]:
     shown = f"PBO {_number(over['pbo'])} (noise: {_ends(over['pbo_null90'])}), " if over["pbo_null90"] else ""
     middle = f"{seeds['statistic']} of {seeds['count']}: {_usd(seeds['net_usd'])}"
     spread = f"worst {seeds['min_usd']:+,.0f}, best {seeds['max_usd']:+,.0f}"
+    trials = f" of {counted(oos['trials'], 'trial')}"
     return [
         (
             "evidence",
-            f"PSR {_number(oos['psr'])}, DSR ({oos['dsr_variant']}) {_number(oos['dsr'])} of {oos['trials']} trial(s), "
+            f"PSR {_number(oos['psr'])}, DSR ({oos['dsr_variant']}) {_number(oos['dsr'], trials)}, "
             f"Sidak p {_number(oos['sidak_p'])}, {shown}SPA p {_number(over['spa_p'])} against "
             f"{BASELINE_WORDS[over['spa_benchmark']]}",
         ),
         ("", min_btl_sentence(oos)),
-        ("seeds", f"{middle} (90 % {_ends(seeds['net_ci90'], ',.0f')}), {spread}"),
+        ("seeds", f"{middle}{_band(seeds['net_ci90'], ',.0f')}, {spread}"),
     ]
 
 
@@ -67,27 +68,51 @@ def _rule(oos: Mapping[str, Any]) -> str:
 
 
 def _yardsticks(summary: Summary) -> list[tuple[str, str]]:
-    own, oracle, costs = summary["baselines"], summary["oracle"], summary["cost_surface"]
+    own, oracle = summary["baselines"], summary["oracle"]
     nets = ", ".join(f"{name} {own[name]:+,.0f}" for name in BASELINE_WORDS)
     captured = "" if oracle["captured_frac"] is None else f", {oracle['captured_frac']:.1%} of it captured"
-    books, unit = summary["reconciled"], f" {summary['currency']}"
+    books = summary["reconciled"]
     return [
         ("baselines", f"{nets}; best: {BASELINE_WORDS[own['best']]}"),
-        ("random", f"better than {_percent(own['random_p'])} of random policies with the same turnover"),
+        ("random", _random(summary)),
         ("hindsight", f"bound {oracle['net_usd']:+,.0f}{captured}"),
-        (
-            "costs",
-            f"break-even per contract side {_number(costs['break_even_side_usd'], unit)}, paid were "
-            f"{_number(costs['own_side_usd'])}",
-        ),
+        ("costs", _costs(summary)),
         ("books", f"sessions, fills and round trips all add up to {books['equity_usd']:+,.2f}"),
     ]
+
+
+def _random(summary: Summary) -> str:
+    share = summary["baselines"]["random_p"]
+    if share is None:
+        return f"no comparison with random policies: {_reason(summary, 'baselines.random_p')}"
+    return f"better than {share:.0%} of random policies with the same turnover"
+
+
+def _costs(summary: Summary) -> str:
+    """What a contract side could have cost and what it did cost, with as many digits each."""
+    of, unit = summary["cost_surface"], f" {summary['currency']}"
+    paid, even = of["own_side_usd"], of["break_even_side_usd"]
+    if paid is None:
+        return f"none paid: {_reason(summary, 'cost_surface.own_side_usd')}"
+    if even is None:
+        why = _reason(summary, "cost_surface.break_even_side_usd")
+        return f"paid per contract side were {cost(paid)}{unit}; no break-even: {why}"
+    return f"break-even per contract side {cost(even)}{unit}, paid were {cost(paid)}"
+
+
+def _reason(summary: Summary, path: str) -> str:
+    return reason_for(path, summary["warnings"] or [])
+
+
+def _traded(windows: int, oos: Mapping[str, Any]) -> str:
+    sessions, sides = counted(oos["sessions"], "session"), counted(oos["trades"], "contract side")
+    return f"{counted(windows, 'window')}, {sessions}, {sides}"
 
 
 def _symbol_line(row: Mapping[str, Any], currency: str) -> str:
     oos = row["oos"]
     return (
-        f"{row['symbol']}: {row['windows']} window(s), {oos['sessions']} sessions, {oos['trades']:,} contract sides: "
+        f"{row['symbol']}: {_traded(row['windows'], oos)}: "
         f"net {_result(oos)} {currency}; Sharpe per year {_number(oos['sharpe_session'])}; long "
         f"{row['baselines']['long']:+,.0f}, hindsight bound {row['oracle']['net_usd']:+,.0f}"
     )
@@ -116,13 +141,18 @@ def _ends(interval: list[float] | None, spec: str = ".2f") -> str:
     return "undefined" if interval is None else f"{interval[0]:{spec}} to {interval[1]:{spec}}"
 
 
-def _number(value: float | None, unit: str = "") -> str:
-    return "undefined" if value is None else f"{value:.2f}{unit}"
+def _band(interval: list[float] | None, spec: str = ".2f") -> str:
+    """A 90 % interval behind its figure; nothing where there is none."""
+    return "" if interval is None else f" (90 % {_ends(interval, spec)})"
+
+
+def _number(value: float | None, of: str = "") -> str:
+    return "undefined" if value is None else f"{value:.2f}{of}"
 
 
 def _usd(value: float | None) -> str:
     return "undefined" if value is None else f"{value:+,.0f}"
 
 
-def _percent(value: float | None) -> str:
-    return "an undefined share" if value is None else f"{value:.0%}"
+def _exposure(share: float | None) -> str:
+    return "" if share is None else f", position on {share:.0%} of bars"

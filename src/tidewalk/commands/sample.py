@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from tidewalk.commands.parsing import parse
+from tidewalk.core.words import counted
 from tidewalk.data.sample.synthetic import SampleConfig, write_sample
 from tidewalk.run.console import tell
 
@@ -22,10 +23,10 @@ def run(args: list[str]) -> int:
     """Write the files and print what they are."""
     config = parse(SampleCommand, "sample", args)
     sample = config.sample
-    tell(f"writing {sample.num_months} month(s) to {config.out}")
+    tell(f"writing {counted(sample.num_months, 'month')} to {config.out}")
     paths = write_sample(config.out, sample)
     size = sum(path.stat().st_size for path in paths) / 2**20
-    print(f"{len(paths)} DBN file(s), {size:.1f} MiB, kind {sample.kind}, seed {sample.seed}: {config.out}")
+    print(f"{counted(len(paths), 'DBN file')}, {size:.1f} MiB, kind {sample.kind}, seed {sample.seed}: {config.out}")
     flags = "--symbol ES.FUT --train-months 3 --val-months 1 --test-months 1 --step-months 3"
     print(f"next: tidewalk train --data-dir {shlex.quote(str(config.out))} {flags}")
     return 0

@@ -5,6 +5,7 @@ from typing import Any
 
 from tidewalk.commands.tables import output_console, say_findings, table
 from tidewalk.commands.train import parse_study
+from tidewalk.core.words import counted
 from tidewalk.run.console import tell
 
 
@@ -31,7 +32,8 @@ def run(args: list[str]) -> int:
 
 
 def _print(symbol: str, windows: list[dict[str, Any]], purged: int) -> None:
-    title = f"{symbol}: {len(windows)} walk-forward window(s), {purged} bars purged after train and validation"
+    cut = f"{counted(purged, 'bar')} purged after train and validation"
+    title = f"{symbol}: {counted(len(windows), 'walk-forward window')}, {cut}"
     rows = table(title, ("no.", "range", "first", "last", "bars", "sessions", "contracts, roll"))
     for row in windows:
         for name in ("train", "val", "test"):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
+from tidewalk.core.words import counted
 from tidewalk.data.bars import PRICE_COLUMNS, BarTable, Definition, OpenInterest, validate
 from tidewalk.data.checks.clean import Handling, Ordered, describe, drop_impossible, drop_missing, irregular, regular
 from tidewalk.data.checks.levels import level_findings, only_positive
@@ -133,7 +134,7 @@ def _out_of_order(files: Sequence[FileRows], names: Sequence[str]) -> list[Findi
     for file, name in zip(files, names, strict=True):
         backwards = sum(int((np.diff(part.stamp_ns) < 0).sum()) for part in file.rows.values())
         if backwards and not any(finding.defect == "out-of-order" for finding in file.findings):
-            text = f"rows are out of time order in {backwards} places: sorted"
+            text = f"rows are out of time order in {counted(backwards, 'place')}: sorted"
             findings.append(Finding("out-of-order", text, backwards, file=name))
     return findings
 

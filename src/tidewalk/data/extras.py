@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tidewalk.core.words import counted
 from tidewalk.data.bars import BarTable, OpenInterest
 from tidewalk.data.checks.quality import Finding, in_file
 from tidewalk.data.contracts.specs import MONTH_CODES
@@ -76,7 +77,8 @@ def read_open_interest(
     found = tuple(entry for entry, _ in made if entry is not None)
     figures, revised = sum(len(entry.lots) for entry in found), sum(count for _, count in made)
     if files:
-        text = f"open interest of {len(found)} contracts, {figures} figures, each usable from its publication on"
+        text = f"open interest of {counted(len(found), 'contract')}, {counted(figures, 'figure')}, "
+        text += "each usable from its publication on"
         text += f"; {revised} later figures for the same dates not used" if revised else ""
         text = text if figures else "the statistics hold no open interest of the contracts in use"
         findings.append(Finding("open-interest", text, figures))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from tidewalk.core.words import counted
 from tidewalk.data.bars import E9, MAX_PRICE_E9
 from tidewalk.data.checks.quality import Finding
 
@@ -152,7 +153,7 @@ def spoken(interval_ns: int) -> str:
     for unit, unit_ns in (("day", DAY_NS), ("hour", 3_600 * E9), ("minute", 60 * E9), ("second", E9)):
         count, rest_ns = divmod(interval_ns, unit_ns)
         if not rest_ns:
-            return f"{count} {unit}{'' if count == 1 else 's'}"
+            return counted(count, unit)
     return f"{interval_ns / E9:g} seconds"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from tidewalk.core.errors import ConfigError, DataError
 from tidewalk.core.memory import release_freed
 from tidewalk.core.progress import Progress, part, silent
+from tidewalk.core.words import counted
 from tidewalk.data.checks import quality
 from tidewalk.data.checks.continuity import continuity_findings
 from tidewalk.data.checks.quality import Finding
@@ -225,7 +226,7 @@ def moves(series: FrontSeries, spec: ContractSpec) -> tuple[np.ndarray, tuple[Fi
     """
     length = len(series.ts_ns)
     if length < 3:
-        raise DataError(f"{length} bar(s) of {spec.root}: at least 3 are needed for one decision.")
+        raise DataError(f"{counted(length, 'bar')} of {spec.root}: at least 3 are needed for one decision.")
     move_ticks = np.zeros(length, np.int32)
     move_ticks[:-2] = _ticks_between(series.open_e9[1:-1], series.exit_open_e9[2:], spec.tick_e9)
     return move_ticks, off_tick_findings(series, spec)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tidewalk.core.arrays import Float32, HostOrDevice, Int32
 from tidewalk.core.errors import ConfigError, DataError
+from tidewalk.core.words import are, counted
 from tidewalk.data.calendar.sessions import last_session_of_month
 
 _ROUNDING, _NO_SPREAD = 1e-7, 1e-10
@@ -154,18 +155,16 @@ def plan_windows(
     found = [cut(first_month + start, complete_stop=first_month + complete) for start in starts]
     windows, warnings = _without_thin(found, config)
     if not windows:
-        count = len(warnings) - 1
-        others = f" So {'are' if count > 1 else 'is'} {count} other{'s' * (count > 1)}." if count else ""
         raise DataError(
-            f"No window is left. {warnings[0]}{others} {first_usable} bars go to warm-up (--lookback and the "
-            f"features), {purge_bars} at each end to the purge (--purge-bars, by default --n-step + 1)."
+            f"No window is left. {' '.join(warnings)} Warm-up takes {counted(first_usable, 'bar')} (--lookback and the "
+            f"features), the purge {purge_bars:,} at each end (--purge-bars, by default --n-step + 1)."
         )
     notes = []
     warnings += _sparse_ranges(windows)
     if config.step_months > config.test_months:
         uncovered = config.step_months - config.test_months
         notes.append(
-            f"Between test ranges {uncovered} month(s) are not traded (--step-months {config.step_months} > "
+            f"Not traded between test ranges: {counted(uncovered, 'month')} (--step-months {config.step_months} > "
             f"--test-months {config.test_months})."
         )
     if windows[-1].is_partial_test:
@@ -276,15 +275,38 @@ def _one_window(
 
 
 def _without_thin(found: Sequence[Window], config: WindowConfig) -> tuple[list[Window], list[str]]:
-    """The windows whose ranges hold enough bars, numbered, and a line on each of the others."""
-    kept, lines = [], []
+    """The windows whose ranges hold enough bars, numbered, and for each range a line on those where it does not."""
+    kept, thin = list[Window](), {name: list[Window]() for name in _RANGES}
     for window in found:
-        thin = _thin_range(window, config.min_bars)
-        if thin:
-            lines.append(f"The window that tests {month_name(window.test_month)} is left out: {thin}.")
+        short = next((name for name in _RANGES if getattr(window, name).bars < config.min_bars), None)
+        if short:
+            thin[short].append(window)
         else:
             kept.append(dataclasses.replace(window, index=len(kept)))
-    return kept, lines
+    return kept, [_left_out(name, windows, config.min_bars) for name, windows in thin.items() if windows]
+
+
+def _left_out(name: str, windows: Sequence[Window], min_bars: int) -> str:
+    held = _bars_held(name, windows)
+    return (
+        f"{_testing(windows)} {are(len(windows))} left out: the {name} range holds {held} after warm-up and purge, at "
+        f"least {min_bars} are needed."
+    )
+
+
+def _testing(windows: Sequence[Window]) -> str:
+    """Windows by their test months: one by its month, several by the first and the last."""
+    first, last = (month_name(window.test_month) for window in (windows[0], windows[-1]))
+    if len(windows) == 1:
+        return f"The window that tests {first}"
+    return f"{counted(len(windows), 'window')} (the first tests {first}, the last {last})"
+
+
+def _bars_held(name: str, windows: Sequence[Window]) -> str:
+    """Bars of a range of the windows: `3 bars`, or `0 to 3 bars`."""
+    bars = [getattr(window, name).bars for window in windows]
+    most = counted(max(bars), "bar")
+    return most if min(bars) == max(bars) else f"{min(bars):,} to {most}"
 
 
 def _bar_range(trade_day: np.ndarray, first: int, stop: int) -> BarRange:
@@ -296,27 +318,24 @@ def _bar_range(trade_day: np.ndarray, first: int, stop: int) -> BarRange:
     return BarRange(first, stop, _as_date(int(days[0])), _as_date(int(days[-1])), len(np.unique(days)))
 
 
-def _thin_range(window: Window, min_bars: int) -> str | None:
-    for name in _RANGES:
-        bars = getattr(window, name).bars
-        if bars < min_bars:
-            return f"its {name} range holds {bars} bars after warm-up and purge, at least {min_bars} are needed"
-    return None
-
-
 def _sparse_ranges(windows: Sequence[Window]) -> list[str]:
-    """A line on each range with far fewer bars than its like in other windows; an incomplete test is said anyway."""
+    """For each range a line on those with far fewer bars than is usual; an incomplete test is said anyway."""
     lines = []
     for name in _RANGES:
         usual = float(np.median([getattr(window, name).bars for window in windows]))
-        for window in windows:
-            held: BarRange = getattr(window, name)
-            if held.bars < _FEW_FRAC * usual and not (name == "test" and window.is_partial_test):
-                lines.append(
-                    f"The {name} range of the window that tests {month_name(window.test_month)} holds {held.bars} bars "
-                    f"in {held.sessions} session(s), where {usual:.0f} are usual: figures of it mean little. "
-                    "--min-bars leaves such windows out."
-                )
+        sparse = [
+            window
+            for window in windows
+            if getattr(window, name).bars < _FEW_FRAC * usual and not (name == "test" and window.is_partial_test)
+        ]
+        if sparse:
+            most = max(getattr(window, name).sessions for window in sparse)
+            extent = "in" if len(sparse) == 1 else "in at most"
+            lines.append(
+                f"{_testing(sparse)}: the {name} range holds {_bars_held(name, sparse)} {extent} "
+                f"{counted(most, 'session')}, where {usual:,.0f} bars are usual, so its figures mean little. "
+                "--min-bars leaves such windows out."
+            )
     return lines
 
 
@@ -325,7 +344,7 @@ def _too_short(
 ) -> str:
     need = config.train_months + config.val_months + config.test_months
     text = (
-        f"Not enough history: the data hold {complete} complete month(s) ({month_name(first)} to "
+        f"Not enough history: the data hold {counted(complete, 'complete month')} ({month_name(first)} to "
         f"{month_name(first + complete - 1)})"
         if complete
         else f"Not enough history: the data hold no complete month ({month_name(first)} only)"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tidewalk.core.words import counted
 from tidewalk.report.tables import number, usd
 
 NOT_MODELLED = (
@@ -43,21 +44,20 @@ def _positions(rules: Mapping[str, Any]) -> str:
     if cap is not None:
         most = min(most, cap - cap % lots)
     step = "" if lots == 1 else f" in steps of {number(lots)}"
-    contracts = "contract" if most == 1 else "contracts"
-    return f"{DIRECTIONS[rules['direction']]}, at most {number(most)} {contracts}{step}; market orders only"
+    return f"{DIRECTIONS[rules['direction']]}, at most {counted(most, 'contract')}{step}; market orders only"
 
 
 def _delay(bars: int) -> str:
     if not bars:
         return "at the close of each bar, filled at the open of the next"
-    late = "1 bar" if bars == 1 else f"{number(bars)} bars"
+    late = counted(bars, "bar")
     return f"at the close of each bar, on what was known {late} earlier; filled at the open of the next bar"
 
 
 def _close(rules: Mapping[str, Any]) -> str:
     held = "flat at the open of the last bar" if rules["flat_at_close"] else "positions are held over it"
     minutes = rules["no_entry_minutes"]
-    entry = f"; no new, larger or reversed position in its last {number(minutes)} minutes" if minutes else ""
+    entry = f"; no new, larger or reversed position in its last {counted(minutes, 'minute')}" if minutes else ""
     return held + entry
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
+from tidewalk.core.words import cost, counted
 from tidewalk.report.charts import BLUE, INK, MAX_LABELS, VERMILION, finite, label, sober
 from tidewalk.report.tables import UNDEFINED, number, usd
 from tidewalk.store.results import ensemble_surface
@@ -98,7 +99,7 @@ def _delay_buttons(delays: Sequence[int], active: int) -> dict[str, Any]:
     """A button per delay that shows its heat map; the mark of the run's own costs stays."""
     buttons = [
         {
-            "label": "no delay" if delay == 0 else f"{delay} bar{'s' * (delay > 1)} later",
+            "label": "no delay" if delay == 0 else f"{counted(delay, 'bar')} later",
             "method": "restyle",
             "args": ["visible", [*(other == delay for other in delays), True]],
         }
@@ -130,7 +131,7 @@ def break_even_figure(per_window: Sequence[Mapping[str, Any]], own_side_usd: flo
     )
     if own_side_usd is not None:
         line = {"color": INK, "width": 1.6, "dash": "dash"}
-        text = f"cost of a side, {own_side_usd:,.2f} ¤"
+        text = f"cost of a side, {cost(own_side_usd)} ¤"
         figure.add_scatter(x=[-0.5, len(rows) - 0.5], y=[own_side_usd] * 2, mode="lines", line=line, name=text)
     sober(figure, height=340)
     stride = max(1, math.ceil(len(rows) / MAX_LABELS))

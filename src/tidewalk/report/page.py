@@ -37,6 +37,13 @@ def render(run: RunRecord) -> str:
     return in_currency(render_page("report.html.j2", _context(run)), run.currency)
 
 
+def _ruined(run: RunRecord) -> frozenset[str]:
+    """Policies without a Sharpe ratio because they lost their capital; of the ensemble the summary tells."""
+    capital_usd = (run.manifest.get("rules") or {}).get("capital_usd")
+    oos, found = run.summary.get("oos"), tables.ruined_policies(run.equity, capital_usd)
+    return found | {"ensemble"} if oos and oos["sharpe_session"] is None else found
+
+
 def _context(run: RunRecord) -> dict[str, Any]:
     """Everything the template shows."""
     summary, per_window, portfolio = run.summary, run.summary.get("per_window") or [], run.portfolio
@@ -54,7 +61,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
         "undefined": undefined if summary.get("oos") else [],
         "figures": {name: figure_json(figure) for name, figure in _figures(run).items()},
         "off": ["hindsight bound" if name == "oracle" else name for name in charts.hidden_at_first(portfolio)],
-        "policies": tables.policy_rows(portfolio, factor),
+        "policies": tables.policy_rows(portfolio, factor, _ruined(run)),
         "symbol_rows": tables.symbol_rows(summary.get("per_symbol") or []) if run.has_several else [],
         "window_rows": tables.window_rows(per_window, with_symbol=run.has_several),
         "many_windows": len(per_window) > charts.MAX_LABELS,

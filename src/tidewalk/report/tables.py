@@ -4,7 +4,6 @@ Money is shown in whole dollars from 10 USD on and to the cent below; a figure t
 the word "undefined" on the page, never a NaN.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tidewalk.core.words import counted
 from tidewalk.report.charts import BASELINES, finite
 from tidewalk.stats.metrics import max_drawdown, sessions_per_year, sharpe
-from tidewalk.store.summary import undefined_warning
+from tidewalk.store.summary import reason_for
 
 MINUS, DASH, UNDEFINED = "\u2212", "\u2013", "undefined"
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -65,17 +65,6 @@ def frac_percent(value: object, decimals: int = 1) -> str:
     return UNDEFINED if known is None else f"{number(100 * known, decimals)} %"
 
 
-def reason_for(path: str, warnings: Iterable[str]) -> str:
-    """Why the figure at the dotted `path` of summary.json is null, by the first warning that names it or its parent."""
-    names = [path, path.rpartition(".")[0]]
-    for name in filter(None, names):
-        pattern = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w\[]|\.\w)")
-        for text in warnings:
-            if pattern.search(text):
-                return text.removeprefix(undefined_warning(name, ""))
-    return "no reason was recorded"
-
-
 def headline_cards(summary: Mapping[str, Any], equity: pl.DataFrame) -> list[Card]:
     """The headline figures of summary.json in reading order: money, activity, risk, evidence.
 
@@ -92,6 +81,7 @@ def headline_cards(summary: Mapping[str, Any], equity: pl.DataFrame) -> list[Car
         return Card(title, value if known else None, note if known else reason_for(path, warnings))
 
     gross, costs, trades, sessions = (finite(oos.get(k)) for k in ("gross_usd", "costs_usd", "trades", "sessions"))
+    trials = counted(oos["trials"], "trial") if oos.get("trials") else UNDEFINED
     random_p, captured = baselines.get("random_p"), oracle.get("captured_frac")
     share = f"{frac_percent(costs / gross, 0)} of gross" if costs is not None and gross and gross > 0 else "in all"
     pace = f"{number(trades / sessions, 1)} per session" if trades is not None and sessions else "contracts traded"
@@ -112,7 +102,7 @@ def headline_cards(summary: Mapping[str, Any], equity: pl.DataFrame) -> list[Car
         ),
         card("Max drawdown", "oos.max_drawdown_usd", usd(oos.get("max_drawdown_usd")), "¤, session ends"),
         card("PSR", "oos.psr", number(oos.get("psr"), 3), "probability that the true Sharpe is above 0"),
-        card("DSR", "oos.dsr", number(oos.get("dsr"), 3), f"deflated for {number(oos.get('trials'))} trials"),
+        card("DSR", "oos.dsr", number(oos.get("dsr"), 3), f"deflated for {trials}"),
         card("Random policies beaten", "baselines.random_p", frac_percent(random_p, 0), "same turnover and bars"),
         card("Hindsight captured", "oracle.captured_frac", frac_percent(captured), bound),
     ]
@@ -138,14 +128,33 @@ def sessions_factor(summary: Mapping[str, Any], equity: pl.DataFrame) -> float:
     return of_all_bars or sessions_per_year(own["trade_date"].sort().to_list())
 
 
-def policy_rows(equity: pl.DataFrame, per_year: float) -> list[list[str]]:
+def ruined_policies(equity: pl.DataFrame, capital_usd: float | None) -> frozenset[str]:
+    """Policies that lost the capital in a window, or would have over the whole record, as session ends show.
+
+    Args:
+        equity: rows of equity.parquet, of each symbol.
+        capital_usd: what the account of each window begins with; None where no account was counted.
+    """
+    if capital_usd is None:
+        return frozenset()
+    # limits never bind the hindsight bound
+    days, net = equity.filter(pl.col("policy") != "oracle").sort("trade_date"), pl.col("net_usd").cum_sum()
+    in_window = days.filter(net.over("policy", "symbol", "window") <= -capital_usd)
+    whole_usd = capital_usd * days["symbol"].n_unique()
+    in_all = days.group_by("policy", "trade_date").agg(pl.col("net_usd").sum()).sort("trade_date")
+    return frozenset([*in_window["policy"], *in_all.filter(net.over("policy") <= -whole_usd)["policy"]])
+
+
+def policy_rows(equity: pl.DataFrame, per_year: float, ruined: frozenset[str] = frozenset()) -> list[list[str]]:
     """One row per policy, seeds condensed to the median of each column: ensemble, seeds, baselines, oracle.
 
-    Columns: name, net, gross, costs, trades, mean position, Sharpe ratio made annual by `per_year` sessions, max
-    drawdown, share of sessions won.
+    Columns: name, net, gross, costs, trades, mean position, Sharpe ratio made annual by `per_year` sessions (undefined
+    of `ruined` policies, since nothing could be traded on, and of seeds with one among them), max drawdown, share of
+    sessions won.
     """
     by_name = equity.sort("trade_date").partition_by("policy", as_dict=True, maintain_order=True)
-    found = {str(name): _policy_figures(rows, per_year) for (name,), rows in by_name.items()}
+    lost = {name for (name,) in by_name if name in ruined or (str(name).startswith("seed ") and _any_seed(ruined))}
+    found = {str(name): _policy_figures(rows, None if name in lost else per_year) for (name,), rows in by_name.items()}
     seeds = [found.pop(name) for name in list(found) if name.startswith("seed ")]
     named = {"ensemble": found.pop("ensemble")} if "ensemble" in found else {}
     if seeds:
@@ -157,11 +166,15 @@ def policy_rows(equity: pl.DataFrame, per_year: float) -> list[list[str]]:
     return [_policy_row(name, values) for name, values in named.items()]
 
 
-def _policy_figures(rows: pl.DataFrame, per_year: float) -> list[float | None]:
+def _any_seed(names: Iterable[str]) -> bool:
+    return any(name.startswith("seed ") for name in names)
+
+
+def _policy_figures(rows: pl.DataFrame, per_year: float | None) -> list[float | None]:
     """Net, gross, costs, trades, mean position, Sharpe, max drawdown, share of winning sessions."""
     pnl = rows["net_usd"].to_numpy()
     sums = [float(rows[name].sum()) for name in ("net_usd", "gross_usd", "costs_usd", "trades")]
-    ratio = sharpe(pnl, per_year).value
+    ratio = None if per_year is None else sharpe(pnl, per_year).value
     return [*sums, finite(rows["position_mean"].mean()), ratio, max_drawdown(pnl), float((pnl > 0).mean())]
 
 

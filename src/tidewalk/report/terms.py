@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tidewalk.core.words import cost
 from tidewalk.stats.metrics import DEFAULT_SESSIONS_PER_YEAR, MIN_SPAN_DAYS
 from tidewalk.stats.verdict import VERDICT_RULE
 
@@ -128,10 +129,10 @@ def _costs(costs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _amounts(costs: Mapping[str, Any]) -> str:
-    side, commission = (f"{costs[key]:,.2f} ¤" for key in ("side_usd", "commission_usd"))
+    side, commission = (f"{cost(costs[key])} ¤" for key in ("side_usd", "commission_usd"))
     text = f"{side} per contract and side: {commission} commission and {costs['slippage_ticks']:g} ticks of slippage"
     if costs["slippage"] == "recorded":
         half = f"{costs['half_spread_ticks']:.3g} ticks on average"
         text = f"{text}, and half the spread recorded at the bar of the fill, {half}"
     what = "as a calendar spread, all in" if costs["roll_as"] == "spread" else "two sides"
-    return f"{text}; a rolled contract {costs['roll_usd']:,.2f} ¤, {what}"
+    return f"{text}; a rolled contract {cost(costs['roll_usd'])} ¤, {what}"

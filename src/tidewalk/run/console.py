@@ -11,10 +11,13 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    Task,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 from tidewalk.core import progress
 
@@ -48,8 +51,8 @@ def reading(*, quiet: bool) -> Generator[progress.Progress]:
     if quiet:
         yield progress.silent
     elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        columns = (_Yielding("{task.description}"), _bar(), TaskProgressColumn(table_column=_firm()), _time_left())
+        with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task("reading", total=1.0, visible=False)
 
             def advance(what: str, share: float) -> None:
@@ -83,12 +86,17 @@ def reporter(epochs: int, *, quiet: bool) -> Generator[Reporter]:
     elif not console.is_terminal:
         yield Reporter(say=tell, advance=lambda *_: None)
     else:
-        with _bar(console) as bar:
+        count = MofNCompleteColumn(table_column=_firm())
+        columns = (TextColumn("{task.description}"), _bar(), count, _Yielding("{task.fields[status]}"), _time_left())
+        with Progress(*columns, console=console) as bar:
             # Hidden until the first epoch can begin: nothing advances while programs are compiled.
             task = bar.add_task("training", total=epochs, visible=False, status="")
             yield Reporter(
                 say=lambda text: console.print(text, style=style_of(text), highlight=False, markup=False),
-                advance=lambda epoch, status: bar.update(task, completed=epoch, visible=True, status=status),
+                # drawn at once, as lines that are said bring back the bar as it was drawn last
+                advance=lambda epoch, status: bar.update(
+                    task, completed=epoch, visible=True, status=status, refresh=True
+                ),
             )
 
 
@@ -99,12 +107,27 @@ def style_of(text: str) -> str | None:
     return "dim" if text.startswith("phase breakdown:") else None
 
 
-def _bar(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console)
+class _Yielding(TextColumn):
+    """Text that is cut where a terminal is narrow, so that what is firm stays whole."""
+
+    def __init__(self, text_format: str) -> None:
+        """Take the format of the text."""
+        super().__init__(text_format, table_column=Column())
+
+    def render(self, task: Task) -> Text:
+        """The text, on one line."""
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
+def _firm() -> Column:
+    return Column(no_wrap=True)
+
+
+def _bar() -> BarColumn:
+    return BarColumn(bar_width=20, table_column=_firm())
+
+
+def _time_left() -> TimeRemainingColumn:
+    return TimeRemainingColumn(table_column=_firm())

@@ -25,7 +25,9 @@ class Epoch:
     times: PhaseTimes
     epoch: int
     moved: Transfers
-    """All transfers and waits of the epoch, those for its checkpoint included."""
+    """All transfers and waits of the epoch, those for its checkpoint included, and those before it."""
+    before: Transfers
+    """Of these, what the process did before its first epoch: the market and the state went up."""
     checkpoint_bytes: int
     """Of the state that came down for a checkpoint; 0 where none was made."""
     is_traced: bool
@@ -56,10 +58,16 @@ def epoch_record(engine: Engine, made: Epoch) -> dict[str, Any]:
         "checkpoint_bytes": made.checkpoint_bytes,
         "host_syncs": moved.host_syncs,
         **({"is_traced": True} if made.is_traced else {}),
-        "compile_ms": engine.building.compile_ms if epoch == 1 else None,
+        **(_resuming(made.before) if epoch > 1 and made.before != Transfers() else {}),
+        "compile_ms": engine.building.compile_ms if made.before != Transfers() else None,
         "epochs_per_s": 1e3 / made.times.total,
         "members": {"loss": [finite(float(x)) for x in loss], "val_net_usd": val_usd.tolist()},
     }
+
+
+def _resuming(before: Transfers) -> dict[str, int]:
+    """What going on took before the epoch, counted with it: the rest is what an epoch takes that follows another."""
+    return {"resuming_bytes": before.bytes_h2d, "resuming_syncs": before.host_syncs}
 
 
 def _validation_usd(study: Study, metrics: dict[str, Any]) -> np.ndarray:
@@ -100,12 +108,14 @@ def transfers_record(lines: Sequence[dict[str, Any]], engine: Engine) -> tuple[d
     """What crossed between host and device in the epochs after the first, and warnings where there are none."""
     later = [line for line in lines if line["epoch"] > 1]
     moved = {
-        "bytes_h2d_per_epoch": [line["uploaded_bytes"] for line in later],
+        "bytes_h2d_per_epoch": [line["uploaded_bytes"] - line.get("resuming_bytes", 0) for line in later],
         "bytes_d2h_per_epoch": [
             line["downloaded_bytes"] - line["checkpoint_bytes"] for line in later if "downloaded_bytes" in line
         ],
         "host_syncs_per_epoch": [
-            line["host_syncs"] - (line["checkpoint_bytes"] > 0) for line in later if "host_syncs" in line
+            line["host_syncs"] - line.get("resuming_syncs", 0) - (line["checkpoint_bytes"] > 0)
+            for line in later
+            if "host_syncs" in line
         ],
     }
     most = {name: max(values) if values else None for name, values in moved.items()}

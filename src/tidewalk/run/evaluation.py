@@ -5,14 +5,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 import polars as pl
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tidewalk.core import trees
+from tidewalk.core import trees, words
 from tidewalk.core.arrays import PyTree
 from tidewalk.core.errors import ConfigError, DataError, StoreError
 from tidewalk.core.keys import root_key
+from tidewalk.data.contracts.specs import root_of
+from tidewalk.data.load import DataConfig
+from tidewalk.market.prepare import SeriesConfig
 from tidewalk.run import figures, mesh, outcome, records
 from tidewalk.run.engine import Kept, Stage, upload_study
 from tidewalk.run.identity import refuse_other_data, refuse_other_settings, stored_config
@@ -41,7 +45,8 @@ class Reload:
     """How a run is read back."""
 
     data_dir: Path | None = None
-    """Where the data lie now, if they were moved since."""
+    """Where the data lie now, if they were moved since. With --other-data where those lie; what has to be read in
+    another way than the run read its files, `tidewalk inspect --save-market` makes into one file for here."""
     other_data: bool = False
     """Trade the policies on data that are not those of the run; nothing is compared, and the run stays as it
     is. It counts as a trial on these data."""
@@ -70,8 +75,11 @@ class Comparison:
     compared: int
     """Figures and rows that were compared."""
     differences: tuple[str, ...]
+    made_otherwise: tuple[str, ...] = ()
+    """In words, what of software and device is another than it was in training: it may round otherwise."""
 
 
+@jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs
 def reload(path: Path, how: Reload, *, quiet: bool = True) -> Reloaded:
     """Read a complete run back: settings, data, policies; every file is checked against the manifest first.
 
@@ -96,7 +104,7 @@ def reload(path: Path, how: Reload, *, quiet: bool = True) -> Reloaded:
         raise StoreError(f"{damaged[0]}. Nothing was traded; bring the file back from a copy, or train anew.")
     config = stored_config(run, how.data_dir)
     refuse_other_settings(run, config, manifest, *_checkpointed(run))
-    study = plan(_as_asked(config, how), quiet=quiet)
+    study = plan(_as_asked(config, how), quiet=quiet, is_other=how.other_data)
     origin, notes = tuple(range(study.num_windows)), ()
     if how.other_data:
         study, origin, notes = _on_other_data(run, study)
@@ -114,15 +122,27 @@ def reload(path: Path, how: Reload, *, quiet: bool = True) -> Reloaded:
 def _checkpointed(run: RunFolder) -> Iterable[dict[str, Any]]:
     """Description of the last checkpoint, which keeps the settings themselves; nothing where it is gone."""
     latest = checkpoint.latest_checkpoint(run.checkpoints).path
-    return () if latest is None else (checkpoint.load_checkpoint(latest)[1],)
+    return () if latest is None else (checkpoint.read_checkpoint(latest)[1],)
 
 
 def _as_asked(config: RunConfig, how: Reload) -> RunConfig:
     if how.symbol is not None and not how.other_data:
         raise ConfigError("--symbol names what to trade in place of the run's own symbol; it needs --other-data.")
-    data = config.data if how.symbol is None else dataclasses.replace(config.data, symbol=how.symbol)
     output = config.output if how.device is None else dataclasses.replace(config.output, device=how.device)
-    return dataclasses.replace(config, data=data, output=output)
+    config = dataclasses.replace(config, output=output)
+    return _for_other_data(config, how.symbol or config.data.symbol) if how.other_data else config
+
+
+def _for_other_data(config: RunConfig, symbol: str) -> RunConfig:
+    """The settings of a run without those that describe its own files or contracts, and hold for no others."""
+    data, series = dataclasses.replace(config.data, symbol=symbol), config.series
+    other = dataclasses.replace(config, data=data)
+    if data.data_dir.suffix == ".npz":  # prepared already, as its owner wanted it
+        return dataclasses.replace(other, data=DataConfig(data.data_dir, symbol), series=SeriesConfig())
+    if set(map(root_of, other.symbols)) != set(map(root_of, config.symbols)):
+        roll = SeriesConfig().roll if series.roll.startswith("table:") else series.roll
+        series = dataclasses.replace(series, tick=None, multiplier=None, roll=roll)
+    return dataclasses.replace(other, series=series)
 
 
 def _on_other_data(run: RunFolder, study: Study) -> tuple[Study, tuple[int, ...], tuple[str, ...]]:
@@ -148,8 +168,8 @@ def _on_other_data(run: RunFolder, study: Study) -> tuple[Study, tuple[int, ...]
             "came before. Use later data."
         )
     left = study.num_windows - len(origin)
-    notes = [f"{left} window(s) lie before every policy's last validation bar and are not traded."] if left else []
-    return only(study, list(origin)), tuple(origin.values()), tuple(notes)
+    seen = f"Not traded, because before every policy's last validation bar: {words.counted(left, 'window')}."
+    return only(study, list(origin)), tuple(origin.values()), (seen,) * bool(left)
 
 
 def _policies(run: RunFolder, study: Study, origin: tuple[int, ...]) -> Policies:
@@ -217,7 +237,8 @@ def counted(reloaded: Reloaded, settled: Outcome) -> Reloaded:
     run = reloaded.run
     made_of = str(layout.read_manifest(run).get("policies_sha256", ""))
     _, known = records.count_trial(run.root.parent, settled, made_of)
-    told = f"counted in {run.root.parent / LEDGER}: {len(known.trials)} configuration(s) evaluated on these data so far"
+    tried = words.counted(len(known.trials), "configuration")
+    told = f"counted in {run.root.parent / LEDGER}: {tried} evaluated on these data so far"
     return dataclasses.replace(reloaded, notes=(*reloaded.notes, told, *known.warnings))
 
 
@@ -243,7 +264,8 @@ def compare(reloaded: Reloaded, settled: Outcome) -> Comparison:
     seen.rows("equity.parquet", outcome.equity_frame(settled), results.read_equity(run))
     seen.rows("fills.parquet", outcome.fills_frame(settled), results.read_fills(run))
     seen.rows("trades.parquet", outcome.trades_frame(settled), results.read_trades(run))
-    return Comparison(seen.count, tuple(seen.differences))
+    otherwise = records.unlike(records.made_with(), layout.read_manifest(run))
+    return Comparison(seen.count, tuple(seen.differences), tuple(otherwise))
 
 
 @dataclasses.dataclass

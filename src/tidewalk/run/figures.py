@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from tidewalk.core.errors import listed
+from tidewalk.core.words import counted
 from tidewalk.run import outcome as books
 from tidewalk.run.outcome import ENSEMBLE, Outcome, money, session_net_usd, sessions_per_year
 from tidewalk.run.study import Leg, Study
@@ -275,7 +276,7 @@ def _limits_reached(outcome: Outcome) -> list[str]:
             day = np.datetime64(int(leg.market.trade_day[account.fill_bars[row]]), "D")
             ended.append(f"window {window} by {why} on {day}")
     said = [f"ended the account of {listed(ended, MOST_LISTED, 'windows')}, flat from then on"] if ended else []
-    said += [f"reached the daily loss in {days} session{'s' * (days > 1)}, flat to the end of each"] if days else []
+    said += [f"reached the daily loss in {counted(days, 'session')}, flat to the end of each"] if days else []
     return [f"Account limits: the ensemble {' and '.join(said)}."] if said else []
 
 

@@ -19,6 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 from tidewalk.agents import dqn
 from tidewalk.agents.dqn import DQNConfig, Hyper
 from tidewalk.core.errors import ConfigError
+from tidewalk.core.words import counted
 from tidewalk.market.device import Market, MarketData
 from tidewalk.market.windows import Windows
 from tidewalk.run import memory, mesh
@@ -299,8 +300,9 @@ def _refuse_too_large(groups: Sequence[Group], order: Order) -> None:
         in_turn = predicted_bytes(groups, "in-turn", devices)
     if in_turn is not None and in_turn <= limit:
         advice = f"one group after another, which needs {memory.in_words(in_turn)}"
+    asked = sum(len(group.studies) for group in groups)
     raise ConfigError(
-        f"{len(groups)} group(s) of {sum(len(group.studies) for group in groups)} configuration(s), {order}, need "
+        f"{counted(len(groups), 'group')} of {counted(asked, 'configuration')}, {order}, need "
         f"about {memory.in_words(need)} of memory, of {memory.in_words(limit)} there; the largest has "
         f"{largest.num_members} members and needs {memory.in_words(_need(largest, devices).epoch)}. "
         f"What helps: {advice}."

@@ -31,6 +31,7 @@ from tidewalk.run.study import Study, windows_record
 from tidewalk.run.timing import breakdown
 from tidewalk.store import checkpoint, layout, quality, results, trials
 from tidewalk.store.layout import RunFolder
+from tidewalk.store.names import check_folder_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +97,9 @@ def _resume(run: RunFolder, data_dir: Path | None, *, quiet: bool) -> Path:
     manifest = layout.read_manifest(run)
     if manifest.get("status") == "complete":
         raise StoreError(f"{run.root}: the run is complete; nothing to resume. `tidewalk report` writes its report.")
+    if not layout.is_begun(run):
+        again = f"start it again with `tidewalk train --out {shlex.quote(str(run.root))}` and its options"
+        raise StoreError(f"{run.root}: the run was stopped before anything of it was stored; {again}.")
     config = stored_config(run, data_dir)
     quiet = quiet or config.output.quiet
     study, notes = _fitting(config, quiet=quiet)
@@ -117,8 +121,12 @@ def _fitting(config: RunConfig, *, quiet: bool) -> tuple[Study, tuple[str, ...]]
 
 def _refuse_taken(path: Path, *, overwrite: bool) -> None:
     """Say at once what would be found only after the data are read, or, of the ledger, after training."""
-    layout.check_name(path.name, "--out")
-    if not overwrite and layout.run_paths(path).manifest.exists():
+    check_folder_name(path.name, "--out")
+    run = layout.run_paths(path)
+    is_taken = run.manifest.exists()
+    with contextlib.suppress(StoreError):  # one that cannot be read is told when the folder is taken
+        is_taken = is_taken and layout.is_begun(run)
+    if is_taken and not overwrite:
         raise StoreError(f"{path}: holds a run already. Choose another --out, or replace it with --overwrite.")
     for kept in (path.parent / trials.LEDGER, path.parent / trials.SESSIONS):
         place = next(folder for folder in (kept, *kept.absolute().parents) if folder.exists())
@@ -137,27 +145,18 @@ def _run_path(config: RunConfig) -> Path:
 
 def _refuse_other(job: _Job, manifest: dict[str, Any]) -> None:
     """Refuse to go on with other settings or other data than the run began with."""
-    meta = {} if job.last is None else checkpoint.load_checkpoint(job.last)[1]
+    meta = {} if job.last is None else checkpoint.read_checkpoint(job.last)[1]
     refuse_other_settings(job.run, job.study.config, manifest, meta)
     refuse_other_data(job.study, "start a new run", manifest, meta)
 
 
 def _continuation(manifest: dict[str, Any], fields: dict[str, Any], last: Path | None) -> str:
     """Where a run goes on, and whether by other software, on another device or with another learner than it began."""
-    now, before = _made_with(fields), _made_with(manifest)
-    other = [f"{name} {now[name]} (was {before[name]})" for name in now if before.get(name, now[name]) != now[name]]
+    other = records.unlike(fields, manifest)
     start = "resumed from the start: no usable checkpoint" if last is None else f"resumed from {last.stem}"
     if not other:
         return start
     return f"warning: {start}, with {', '.join(other)}: the result may not be that of an uninterrupted run to the bit"
-
-
-def _made_with(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What may change the last bit of a result, beside settings and data."""
-    return {
-        **manifest.get("versions", {}),
-        **{name: manifest[name] for name in ("device", "learner") if name in manifest},
-    }
 
 
 def _supervised(job: _Job, manifest: dict[str, Any]) -> Path:
@@ -190,10 +189,11 @@ def _interrupted(said: str, run: RunFolder) -> Interrupted:
 def _run(job: _Job, stop: Stop) -> None:
     run, study, epochs = job.run, job.study, job.study.config.train.epochs
     with reporter(epochs, quiet=job.quiet) as out:
-        for line in (*job.notes, f"compiling for {study.num_windows} window(s) x {study.config.train.seeds} seed(s)"):
+        for line in (*job.notes, f"compiling for {study.crowd}"):
             out.say(line)
         engine, state = start(study)
         compile_cache.seal()
+        memory.refuse_too_large(study, engine.compiled)
         building = dataclasses.asdict(engine.building)
         layout.write_manifest(run, {**layout.read_manifest(run), "building": building})
         done = 0
@@ -216,9 +216,8 @@ def _epochs(job: _Job, engine: Engine, state: State, epochs: range, stop: Stop, 
     meta = {**job.identity, "settings": result_settings(job.study.config)}
     read = [] if job.last is None else [job.last]  # whole, so it need not be read again to be counted
     saver = Saver(run.checkpoints, meta, output.checkpoint_every, written=read)
-    tracer = Tracer(
-        run.profile, out.say, profile.steady(epochs, job.study.program.steps_per_epoch) if output.profile else range(0)
-    )
+    traced = profile.steady(epochs, job.study.program.steps_per_epoch) if output.profile else range(0)
+    tracer = Tracer(run.profile, out.say, traced, epochs.start)
     runner, starting = Runner(engine, state), dataclasses.replace(engine.transfers)
 
     def is_kept(epoch: int) -> bool:
@@ -231,20 +230,20 @@ def _epochs(job: _Job, engine: Engine, state: State, epochs: range, stop: Stop, 
         with tracer.watching(epoch):
             ended = runner.run(may_go_on=not is_needed)
         began_s, host, moved = time.monotonic(), None, ended.moved
-        if epoch == 1:  # what came before it is counted with it
-            moved = moved.plus(starting)
+        before = starting if epoch == epochs.start else Transfers()
         if runner.begun is None and is_kept(epoch):
             host, fetched = _host_state(engine, runner.state)
             moved = moved.plus(fetched)
-        made = Epoch(ended.metrics, ended.times, epoch, moved, trees.nbytes(host), is_traced=epoch in tracer.epochs)
+        size, is_traced = trees.nbytes(host), epoch in tracer.epochs
+        made = Epoch(ended.metrics, ended.times, epoch, moved.plus(before), before, size, is_traced=is_traced)
         _tell(run, engine, made, out)
         if host is not None:
-            saver.save(engine.deal.join(host), epoch, began_s)
+            saver.save(engine.deal, host, epoch, began_s)
             host = None  # on a CPU these are the arrays of the state: while they are held, an epoch has to copy them
             if stop.is_asked:
                 raise Interrupted(f"Stopped after epoch {epoch} of {last}.")
         if epoch == tracer.epochs.stop - 1:
-            profile.measure(engine, runner.state, run.profile, epoch, out.say)
+            profile.measure(engine, runner.state, run.profile, tracer.epochs, out.say)
     return runner.state
 
 
@@ -265,9 +264,9 @@ def _tell(run: RunFolder, engine: Engine, made: Epoch, out: Reporter) -> None:
     loss = "-" if record["loss"] is None else f"{record['loss']:.4f}"
     val, currency, speed = record["val_net_usd"], engine.study.currency, f"{record['epochs_per_s']:.2f} epochs/s"
     median, band = f"{val['median']:+,.0f} {currency}", f"p10 {val['p10']:+,.0f}, p90 {val['p90']:+,.0f}"
+    out.advance(made.epoch, f"loss {loss}  val {median}  {speed}")  # first: the bar stands below what is said
     out.say(f"epoch {made.epoch}/{engine.study.config.train.epochs}  loss {loss}  val {median} ({band})  {speed}")
     out.say(breakdown(made.times, made.moved))
-    out.advance(made.epoch, f"loss {loss}  val {median}  {speed}")
     if not made.metrics["is_alive"].any():
         raise TrainError(
             f"Every member's loss is not finite since epoch {made.epoch}. Try a smaller --lr, or look at the features "
@@ -277,5 +276,5 @@ def _tell(run: RunFolder, engine: Engine, made: Epoch, out: Reporter) -> None:
 
 def _from_checkpoint(engine: Engine, state: State, path: Path) -> tuple[State, int]:
     jax.tree.map(lambda leaf: leaf.delete(), state)  # only its shapes are needed; the file takes its memory
-    arrays, meta = checkpoint.load_checkpoint(path, trees.schema(engine.deal.joined_shape(state)))
+    arrays, meta = checkpoint.read_checkpoint(path, trees.schema(engine.deal.joined_shape(state)))
     return restore(engine, state, arrays), int(meta["epoch"])

@@ -4,18 +4,24 @@ import dataclasses
 import functools
 
 from tidewalk.core.errors import ConfigError, DataError, did_you_mean
+from tidewalk.data.contracts.roll_weeks import NoRollWeeks
 from tidewalk.data.contracts.specs import root_of
 from tidewalk.data.load import DataConfig
 from tidewalk.market.device import MarketData, load_market
 from tidewalk.market.prepare import SeriesConfig
-from tidewalk.run import compile_cache, mesh
+from tidewalk.run import ambient, compile_cache, mesh
 from tidewalk.run.console import reading, tell
 from tidewalk.run.settings import RunConfig
 from tidewalk.run.study import Study, plan_study
 
 
-def plan(config: RunConfig, *, quiet: bool) -> Study:
+def plan(config: RunConfig, *, quiet: bool, is_other: bool = False) -> Study:
     """Read the data of a configuration and plan its study for the device that it asks for.
+
+    Args:
+        config: the configuration.
+        quiet: no line about what is being read.
+        is_other: as for `read_markets`.
 
     Raises:
         ConfigError: there is no such device.
@@ -23,22 +29,28 @@ def plan(config: RunConfig, *, quiet: bool) -> Study:
     """
     prepare_device(config, quiet=quiet)
     tell(f"reading {config.data.data_dir}", quiet=quiet)
-    return plan_study(config, read_markets(config), compose=mesh.compose_form())
+    return plan_study(config, read_markets(config, is_other=is_other), compose=mesh.compose_form())
 
 
 def prepare_device(config: RunConfig, *, quiet: bool) -> None:
     """Choose the device, and where its compiled programs are kept, before jax first touches either.
 
     Raises:
-        ConfigError: there is no such device.
+        ConfigError: there is no such device, or jax is set up in another way than a study needs.
     """
+    ambient.refuse_other()
     mesh.make_reproducible()
     mesh.choose_platform(config.output.device)
     compile_cache.enable(config.output.cache, functools.partial(tell, quiet=quiet))
 
 
-def read_markets(config: RunConfig) -> tuple[MarketData, ...]:
+def read_markets(config: RunConfig, *, is_other: bool = False) -> tuple[MarketData, ...]:
     """The market of every symbol of a configuration: a prepared `.npz`, or data files that are read and prepared.
+
+    Args:
+        config: the configuration.
+        is_other: it was made for other data: hidden rolls are left out as it says where rolls are hidden, and where
+            they are not that is no error.
 
     Raises:
         DataError, ConfigError: as the readers do, or settings of one contract for several, or a `.npz` that holds
@@ -48,7 +60,7 @@ def read_markets(config: RunConfig) -> tuple[MarketData, ...]:
         raise ConfigError("--symbol is missing: name what to trade, such as ES.FUT.")
     refuse_shared_settings(config)
     if config.data.data_dir.suffix != ".npz":
-        return _read_files(config)
+        return _read_files(config, is_other=is_other)
     if len(config.symbols) > 1:
         raise ConfigError(
             f"--symbol {' --symbol '.join(config.symbols)}: {config.data.data_dir.name} holds the prepared market of "
@@ -64,20 +76,30 @@ def read_market(config: RunConfig) -> MarketData:
     return read_markets(config)[0]
 
 
-def _read_files(config: RunConfig) -> tuple[MarketData, ...]:
+def _read_files(config: RunConfig, *, is_other: bool) -> tuple[MarketData, ...]:
     """Markets from the cache where they were prepared before from the same files, else from the files."""
     from tidewalk.market.cache import cached, open_cache
     from tidewalk.market.prepare import prepare_market
 
-    quiet, series = config.output.quiet, config.series
+    quiet = config.output.quiet
     say = functools.partial(tell, quiet=quiet)
     cache = open_cache(config.output.cache, say)
-    markets: list[MarketData] = []
-    for data in map(config.data_of, config.symbols):
+
+    def read(data: DataConfig, series: SeriesConfig) -> MarketData:
         with reading(quiet=quiet) as progress:
             build = functools.partial(prepare_market, data, series, progress)
-            markets.append(cached(cache, data, series, build, say))
-    return tuple(markets)
+            return cached(cache, data, series, build, say)
+
+    def read_as_far_as_asked(data: DataConfig) -> MarketData:
+        try:
+            return read(data, config.series)
+        except NoRollWeeks as error:
+            if not is_other:
+                raise
+            say(f"{error} Nothing is left out.")
+        return read(data, dataclasses.replace(config.series, break_roll_weeks=False))
+
+    return tuple(read_as_far_as_asked(config.data_of(symbol)) for symbol in config.symbols)
 
 
 def _read_prepared(config: RunConfig) -> MarketData:

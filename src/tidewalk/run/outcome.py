@@ -122,6 +122,7 @@ def limits_of(study: Study, window: int) -> Limits | None:
     return jax.tree.map(lambda leaf: leaf[window], study.limits)
 
 
+@jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs
 def settle(engine: Stage, state: TrainState | Kept) -> Outcome:
     """Trade the test months once: every member's best epoch, the seed ensemble, the baselines, the hindsight path.
 

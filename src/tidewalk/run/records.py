@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 
 from tidewalk.core import trees
-from tidewalk.run import evidence, figures, memory, mesh, outcome, profile
+from tidewalk.core.words import cost, counted
+from tidewalk.run import evidence, figures, memory, mesh, outcome, profile, shares
 from tidewalk.run.engine import Engine, Kept
 from tidewalk.run.epoch_lines import finite, phases_ms, transfers_record
 from tidewalk.run.settings import config_hash
@@ -38,8 +39,7 @@ def manifest_fields(study: Study) -> dict[str, Any]:
     return {
         "status": "running",
         "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
-        "device": mesh.describe(),
+        **made_with(),
         "backend": jax.default_backend(),
         "learner": study.program.learner,
         "git": _git_state(),
@@ -48,6 +48,22 @@ def manifest_fields(study: Study) -> dict[str, Any]:
         "rules": {**dataclasses.asdict(study.config.env), **dataclasses.asdict(study.config.limits)},
         "symbols": [_symbol_fields(study, leg) for leg in study.legs],
     }
+
+
+def made_with() -> dict[str, Any]:
+    """Software and device: what may change the last bits of a result, beside settings and data."""
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "device": mesh.describe(),
+        **({"threads": shares.threads()} if jax.default_backend() == "cpu" else {}),
+    }
+
+
+def unlike(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """In words, what of `made_with` and which learner is another than it was, where both manifests have it."""
+    names, pair = ("device", "learner", "threads"), (now, before)
+    is_, was = ({**one.get("versions", {}), **{name: one[name] for name in names if name in one}} for one in pair)
+    return [f"{name} {is_[name]} (was {was[name]})" for name in is_ if was.get(name, is_[name]) != is_[name]]
 
 
 def _symbol_fields(study: Study, leg: Leg) -> dict[str, Any]:
@@ -99,15 +115,15 @@ def opening_lines(engine: Engine) -> list[str]:
     study = engine.study
     sent = engine.transfers.bytes_market / 2**20
     lines = [
-        f"{leg.symbol}: {leg.market.num_bars:,} bars, {len(leg.market.info.contracts)} contract(s), "
-        f"{len(leg.market.info.rolls)} roll(s), {len(leg.market.info.feature_names)} features"
+        f"{leg.symbol}: {counted(leg.market.num_bars, 'bar')}, {counted(len(leg.market.info.contracts), 'contract')}, "
+        f"{counted(len(leg.market.info.rolls), 'roll')}, {counted(len(leg.market.info.feature_names), 'feature')}"
         for leg in study.legs
     ]
     lines.append(
-        f"{study.num_windows} window(s) x {study.config.train.seeds} seed(s) = {study.num_members} members "
+        f"{study.crowd} = {counted(study.num_members, 'member')} "
         f"on {mesh.describe()}{engine.deal.said()}; uploaded once: {sent:.1f} MiB; {engine.building.said()}"
     )
-    lines.append(memory.said(study, mesh.used_devices(study.num_members), mesh.limit_bytes()))
+    lines.append(memory.said(study, mesh.used_devices(study.num_members), mesh.limit_bytes(), engine.compiled))
     lines += [study.said(leg, _costs_line(study, leg)) for leg in study.legs] + _limits_lines(study)
     lines += [f"note: {study.said(leg, text)}" for leg in study.legs for text in leg.market.info.notes]
     idle = mesh.idle_devices(study.num_windows, study.config.train.seeds)
@@ -117,13 +133,13 @@ def opening_lines(engine: Engine) -> list[str]:
 
 def _costs_line(study: Study, leg: Leg) -> str:
     line = (
-        f"costs per contract and side: {leg.costs.side_usd:.2f} {study.currency} "
-        f"({leg.costs.slippage_ticks:g} tick slippage + {leg.costs.commission_usd:.2f} commission)"
+        f"costs per contract and side: {cost(leg.costs.side_usd)} {study.currency} "
+        f"({leg.costs.slippage_ticks:g} tick slippage + {cost(leg.costs.commission_usd)} commission)"
     )
     if study.program.has_spread:
         line += f" + half the recorded spread (mean {figures.mean_half_spread_ticks(leg):.3g} ticks)"
     if study.config.env.roll_as == "spread":
-        line += f"; per contract rolled: {leg.costs.roll_usd:.2f}"
+        line += f"; per contract rolled: {cost(leg.costs.roll_usd)}"
     return line
 
 

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tidewalk.core import trees
+from tidewalk.run.engine import State
+from tidewalk.run.shares import Deal
 from tidewalk.store import checkpoint
 from tidewalk.train.population import TrainState
 
@@ -35,17 +36,19 @@ class Saver:
             return epoch % self.every == 0
         return time.monotonic() - self.ended_s >= self.cost_s * (1 - MOST_SHARE) / MOST_SHARE
 
-    def save(self, state: TrainState, epoch: int, began_s: float) -> None:
+    def save(self, dealt: Deal, state: State, epoch: int, began_s: float) -> None:
         """Write the state on the host, and the best epochs beside it; older checkpoints but one go.
 
         Args:
+            dealt: how its members are dealt out; the files hold the whole.
             state: host arrays.
             epoch: the epoch that it follows.
             began_s: when its way from the device began, by `time.monotonic`.
         """
         meta = {"epoch": epoch, **self.meta}
-        path = checkpoint.save_checkpoint(self.folder, f"epoch-{epoch:05d}", trees.to_named(state), meta)
-        checkpoint.save_checkpoint(self.folder, "best", trees.to_named(state.best), meta)
+        best = state.best if isinstance(state, TrainState) else tuple(share.best for share in state)
+        path = checkpoint.save_checkpoint(self.folder, f"epoch-{epoch:05d}", dealt.named(state), meta)
+        checkpoint.save_checkpoint(self.folder, "best", dealt.named(best), meta)
         self.written.append(path)
         checkpoint.prune_checkpoints(self.folder, keep=2, written=self.written)
         self.ended_s = time.monotonic()

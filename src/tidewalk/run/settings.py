@@ -35,7 +35,8 @@ class OutputConfig:
     learner: Literal["auto", "xla", "kernel"] = "auto"
     """What runs the steps of an epoch; auto: the kernel on an NVIDIA GPU where it fits, XLA's program elsewhere."""
     profile: bool = False
-    """Keep a trace of one or two steady epochs in the run folder, and time each phase by itself; no result changes."""
+    """Keep a trace of the second epoch (and the third, if short; the first where it is the only one) in the run folder,
+    and time each phase by itself; no result changes."""
     checkpoint_every: int | None = None
     """Epochs between checkpoints. Left out: as often as costs a twentieth of the time at most. One follows the last
     epoch, and any after which a run is stopped, in either case."""

@@ -43,12 +43,16 @@ def timed(transfers: Transfers, function: Callable[..., Any], *args: Any) -> tup
 
 
 def medians(times: Sequence[PhaseTimes]) -> PhaseTimes:
-    """The median of every phase by itself; None where a phase was not measured in each of them."""
+    """The median of every phase by itself; None where a phase was not measured in each of them.
+
+    The total is the sum of these, as it is in each of the times, or the median of totals where a phase is not known.
+    """
     columns: dict[str, Any] = {
         field.name: [getattr(one, field.name) for one in times] for field in dataclasses.fields(PhaseTimes)
     }
     middle: dict[str, Any] = {name: None if None in row else statistics.median(row) for name, row in columns.items()}
-    return PhaseTimes(**middle)
+    known = [middle[name] for name in PHASES if middle[name] is not None]
+    return PhaseTimes(**middle | ({"total": sum(known)} if len(known) == len(PHASES) else {}))
 
 
 def breakdown(times: PhaseTimes, moved: Transfers) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
+from tidewalk.core.words import counted
 
 # A value per session or bar, shape [n], in any numeric type; functions work on its float64 form.
 Record = NDArray[Any] | Sequence[float]
@@ -171,7 +172,8 @@ def observed_sessions_per_year(trade_days: TradeDays) -> Figure:
     covered = steps_days[steps_days <= MAX_CLOSED_DAYS]
     span_days = int(covered.sum())
     if span_days < MIN_SPAN_DAYS:
-        return undefined(f"the sessions span {span_days} days, {MIN_SPAN_DAYS} needed to see their yearly rate")
+        span = counted(span_days, "day")
+        return undefined(f"the sessions span {span}, {MIN_SPAN_DAYS} needed to see their yearly rate")
     return defined(covered.size / span_days * DAYS_PER_YEAR)
 
 

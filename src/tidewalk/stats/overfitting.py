@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from tidewalk.core.errors import DataError
+from tidewalk.core.words import counted
 from tidewalk.stats.bootstrap import politis_white_block
 from tidewalk.stats.metrics import RELATIVE_ROUNDING, Figure, Record, checked_record, defined, undefined
 
@@ -228,7 +229,8 @@ def pbo(returns: NDArray[Any], blocks: int | None = None, metric: Metric = "shar
     if reason := _nothing_ranked(given, count):
         return Pbo(undefined(reason), np.empty(0))
     if blocks is None and pieces < MIN_BLOCKS:
-        return Pbo(undefined(f"{sessions} sessions, {MIN_BLOCKS * MIN_SESSIONS_PER_BLOCK} needed"), np.empty(0))
+        needed = MIN_BLOCKS * MIN_SESSIONS_PER_BLOCK
+        return Pbo(undefined(f"{counted(sessions, 'session')}, {needed} needed"), np.empty(0))
     if pieces % 2 or not 2 <= pieces <= MAX_BLOCKS or sessions < 2 * pieces:
         raise DataError(
             f"blocks: {pieces} given for {sessions} sessions; an even number from 2 to {MAX_BLOCKS} is needed, with 2 "
@@ -244,7 +246,8 @@ def pbo(returns: NDArray[Any], blocks: int | None = None, metric: Metric = "shar
     slope = float(((own - own.mean()) * (out - out.mean())).sum() / spread) if spread > 0 else None
     band = _null_band(centred, edges, cut, seed)
     if blocks is None and band[0] <= 0.0:
-        reason = f"{count} configurations over {sessions} sessions are too few: noise gives 0.00 to {band[1]:.2f}"
+        known = f"{counted(count, 'configuration')} over {counted(sessions, 'session')}"
+        reason = f"{known} are too few: noise gives 0.00 to {band[1]:.2f}"
         return Pbo(undefined(reason), lambdas)
     return Pbo(defined((lambdas <= 0.0).mean()), lambdas, band, slope, float((out < 0).mean()), pieces)
 
@@ -254,7 +257,7 @@ def _nothing_ranked(given: Matrix, count: int) -> str | None:
     if given.shape[1] == 1:
         return "a single configuration: nothing was selected"
     if count == 0:
-        return f"none of {given.shape[1]} configurations has variance"
+        return f"none of {counted(given.shape[1], 'configuration')} has variance"
     if count == 1:
         return f"only 1 of {given.shape[1]} configurations can be ranked: the others copy it or have no variance"
     return None
@@ -284,7 +287,7 @@ def spa(returns: NDArray[Any], benchmark: Record, *, draws: int = SPA_DRAWS, see
         raise DataError(f"benchmark: {base.size} sessions against {matrix.shape[0]}; both need the same ones")
     needed = MIN_BLOCKS * MIN_SESSIONS_PER_BLOCK
     if base.size < needed:
-        return Spa(None, None, None, reason=f"{base.size} sessions, {needed} needed")
+        return Spa(None, None, None, reason=f"{counted(base.size, 'session')}, {needed} needed")
     differences = matrix - base[:, None]
     apart = np.flatnonzero(varies(differences))
     if not apart.size:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
+from tidewalk.core.words import counted
 from tidewalk.stats.bootstrap import (
     MIN_SESSIONS_FOR_INTERVAL,
     Interval,
@@ -132,7 +133,8 @@ def seed_interval(
     records = checked_scores(pnl, "P&L of the seeds")
     seeds, sessions = records.shape
     if seeds < MIN_SEEDS_FOR_INTERVAL:
-        return Interval(None, None, level, f"{seeds} seeds, {MIN_SEEDS_FOR_INTERVAL} needed for an interval over seeds")
+        reason = f"{counted(seeds, 'seed')}, {MIN_SEEDS_FOR_INTERVAL} needed for an interval over seeds"
+        return Interval(None, None, level, reason)
     if sessions < MIN_SESSIONS_FOR_INTERVAL:
         return Interval(None, None, level, f"fewer than {MIN_SESSIONS_FOR_INTERVAL} sessions")
     middle = records.mean(axis=0)

@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from tidewalk.core.errors import DataError
+from tidewalk.core.words import counted
 from tidewalk.stats.bootstrap import Interval, mean_rows, stationary_bootstrap_ci
 from tidewalk.stats.inference import DSR_VARIANT, GATE
 from tidewalk.stats.metrics import Figure, Record, checked_record, describe
@@ -163,7 +164,7 @@ def failed(
     low = f"undefined: {ci.reason}" if ci.low is None else f"{ci.low:.2f}"
     found = [
         ("no trades", trades == 0),
-        (f"{sessions} sessions, {MIN_SESSIONS_FOR_VERDICT} needed", sessions < MIN_SESSIONS_FOR_VERDICT),
+        (f"{counted(sessions, 'session')}, {MIN_SESSIONS_FOR_VERDICT} needed", sessions < MIN_SESSIONS_FOR_VERDICT),
         ("capital lost", is_ruined),
         ("a loss after costs", net_usd < 0),
         (f"PSR {describe(psr)}, above {GATE:.2f} needed", psr.value is None or psr.value <= GATE),
@@ -207,6 +208,6 @@ def in_words(
         case Verdict.LOSES:
             return f"{says}{richer}"
         case Verdict.TOO_LITTLE_DATA if sessions is not None and sessions < MIN_SESSIONS_FOR_VERDICT:
-            return f"{says}: {sessions} session{'s' * (sessions != 1)}, {MIN_SESSIONS_FOR_VERDICT} needed"
+            return f"{says}: {counted(sessions, 'session')}, {MIN_SESSIONS_FOR_VERDICT} needed"
         case _:
             return str(says)

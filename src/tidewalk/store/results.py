@@ -45,8 +45,10 @@ METRIC_KEYS: dict[str, tuple[str, ...]] = {
     "phases_ms": _PHASES,
     "members": ("loss", "val_net_usd"),
 }
-METRIC_OPTIONAL = {"epoch": ("downloaded_bytes", "checkpoint_bytes", "host_syncs", "is_traced")}
-"""Keys that runs of earlier versions lack."""
+METRIC_OPTIONAL = {
+    "epoch": ("downloaded_bytes", "checkpoint_bytes", "host_syncs", "is_traced", "resuming_bytes", "resuming_syncs")
+}
+"""Keys that runs of earlier versions lack, or that only some epochs have."""
 WINDOW_KEYS: dict[str, tuple[str, ...]] = {
     "window": ("window", "symbol", "train", "val", "test", "partial_test", "contracts", "rolls"),
     "train": ("first", "last", "bars", "sessions"),

@@ -5,7 +5,8 @@ that is undefined is null, and a warning says why; NaN and infinity stand nowher
 key means.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidewalk.core.errors import StoreError
@@ -13,7 +14,7 @@ from tidewalk.store.checks import check_keys, check_nested, differs, is_named, n
 from tidewalk.store.layout import STATUSES, RunFolder, plain_json, read_object, write_json_atomic
 
 SUMMARY_SCHEMA = 2
-# From here on one digit would be rounded to 100.0 %, which is said of nothing but all bars.
+# From here on one digit would be rounded to 100.0 %, which is said of nothing but all bars; below the rest, to 0.0 %.
 ALMOST_ALL = 0.9995
 
 BASELINE_WORDS = {
@@ -92,6 +93,17 @@ IS_UNDEFINED = " is undefined: "
 def undefined_warning(path: str, reason: str) -> str:
     """The warning that explains a null of the summary, as `validate_summary` looks for it."""
     return f"{path}{IS_UNDEFINED}{reason}"
+
+
+def reason_for(path: str, warnings: Iterable[str]) -> str:
+    """Why the figure at the dotted `path` of summary.json is null, by the first warning that names it or its parent."""
+    names = [path, path.rpartition(".")[0]]
+    for name in filter(None, names):
+        pattern = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w\[]|\.\w)")
+        for text in warnings:
+            if pattern.search(text):
+                return text.removeprefix(undefined_warning(name, ""))
+    return "no reason was recorded"
 
 
 def _check_money(where: str, row: Mapping[str, Any]) -> None:
@@ -179,7 +191,9 @@ def twin_sentences(baselines: Mapping[str, Any]) -> list[str]:
             for name in baselines["equals"]
         ]
     share, name = baselines["nearest_agreement"], BASELINE_WORDS[baselines["nearest"]]
-    percent = f"{100 * share:.1f}" if share < ALMOST_ALL else "over 99.9"
+    if share == 0:
+        return ["No baseline holds the same position on any bar."]
+    percent = "over 99.9" if share >= ALMOST_ALL else f"{100 * share:.1f}" if share >= 1 - ALMOST_ALL else "under 0.1"
     return [f"The nearest baseline is {name}: the same position on {percent} % of bars."]
 
 

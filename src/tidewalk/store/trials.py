@@ -25,7 +25,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import StoreError
-from tidewalk.store.layout import append_jsonl, check_name, plain_json, read_jsonl, write_bytes_atomic
+from tidewalk.core.words import counted
+from tidewalk.store.layout import append_jsonl, plain_json, read_jsonl, write_bytes_atomic
+from tidewalk.store.names import check_name
 from tidewalk.store.tables import Table, checked, parquet_bytes, read_parquet
 
 LEDGER = "trials.jsonl"
@@ -213,13 +215,13 @@ def tried(root: Path, fingerprint: str, symbol: str, trade_days: NDArray[Any]) -
     lost = files.difference(*(book.files for book in books))
     if lost:
         warnings.append(
-            f"trials: the sessions of {len(lost)} trial(s) on these data are in {root / SESSIONS}, but no ledger has "
-            "their lines: these were deleted, or a run died writing one. They are not counted in N."
+            f"trials: the sessions of {counted(len(lost), 'trial')} on these data are in {root / SESSIONS}, but no "
+            "ledger has their lines: these were deleted, or a run died writing one. They are not counted in N."
         )
     if shared or elsewhere:
         warnings.append(
             f"trials: N counts {len(own)} on these bars and {len(shared)} on other bars of {symbol} over some of the "
-            f"same sessions; {elsewhere or 'no'} further ones on other sessions of it are not counted."
+            f"same sessions; not counted: {elsewhere or 'none'} on other sessions of it."
         )
     return Tried((*own, *shared.values()), elsewhere, tuple(warnings))
 
@@ -271,7 +273,7 @@ def common_sessions(root: Path, trials: Sequence[Trial], own: str) -> Common:
     shared = pl.col("trade_date").is_in(days.implode())
     columns = [frame.filter(shared)["net_usd"].to_numpy() for frame in kept.values()]
     shown = ", ".join(f"{count} {problem}" for problem, count in problems.items())
-    said = f"trials: of {len(trials)} trials {len(kept)} can be compared session by session; {shown}."
+    said = f"trials: of {counted(len(trials), 'trial')} {len(kept)} can be compared session by session; {shown}."
     return Common(
         days.to_numpy().astype("datetime64[D]"),
         np.stack(columns, axis=1) if columns else np.empty((0, 0)),

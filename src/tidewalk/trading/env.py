@@ -18,6 +18,7 @@ from jax import lax
 
 from tidewalk.core.arrays import Array, Bool, Float32, Int32
 from tidewalk.core.errors import ConfigError
+from tidewalk.core.words import counted
 from tidewalk.market.device import CLOSING, NO_ENTRY, ROLL, Market
 from tidewalk.trading.costs import CostTicks, RollAs, counts, net_ticks
 
@@ -64,8 +65,8 @@ class EnvConfig:
                 raise ConfigError(f"{flag} is {getattr(self, name)}; it must be from {least} to {most}.")
         if self.max_position is not None and self.max_position < self.lots_per_level:
             raise ConfigError(
-                f"--max-position is {self.max_position}, less than the {self.lots_per_level} contract(s) of one "
-                f"position level (--lots-per-level): nothing could be held. Use {self.lots_per_level} or more."
+                f"--max-position is {self.max_position}, less than the {counted(self.lots_per_level, 'contract')} of "
+                f"one position level (--lots-per-level): nothing could be held. Use {self.lots_per_level} or more."
             )
 
     @property

@@ -13,6 +13,7 @@ from tidewalk.agents.agent import Agent
 from tidewalk.core import keys
 from tidewalk.core.arrays import Array, Bool, Float32, HostOrDevice, Int32, Key, PyTree
 from tidewalk.core.errors import ConfigError
+from tidewalk.core.words import counted
 from tidewalk.market.windows import Windows
 from tidewalk.trading.costs import CostTicks
 from tidewalk.trading.env import EnvConfig, Tally, no_tally
@@ -276,8 +277,8 @@ def refuse_crowds(windows: int, seeds: int) -> None:
     """
     if windows * seeds > _MOST_MEMBERS:
         raise ConfigError(
-            f"{windows} window(s) x --seeds {seeds} are {windows * seeds} members; a population has {_MOST_MEMBERS} at "
-            f"most. Use --seeds {_MOST_MEMBERS // windows} or fewer."
+            f"{counted(windows, 'window')} x --seeds {seeds} are {windows * seeds} members; a population has "
+            f"{_MOST_MEMBERS} at most. Use --seeds {_MOST_MEMBERS // windows} or fewer."
         )
 
 

@@ -1,5 +1,6 @@
 """What a front series lacks is counted and said; nothing is filled."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,25 @@ def test_a_whole_session_lacks_nothing() -> None:
     assert not findings(table(np.concatenate([session("2024-01-02"), session("2024-01-03")])))
 
 
+@pytest.mark.parametrize(("start", "interval_ns", "found"), [(0, MINUTE_NS, 1), (500, MINUTE_NS, 0), (0, None, 1)])
+@pytest.mark.parametrize("factor", [3.0, 0.5])
+def test_a_level_that_changes_for_good_is_doubted_and_a_misprint_is_another_matter(
+    start: int, interval_ns: int | None, found: int, factor: float
+) -> None:
+    minutes = session("2024-01-02", 600)
+    whole = table(minutes, interval_ns=interval_ns)
+    stop = 502 if start else 600
+    elsewhere = (np.arange(600) >= (start or 300)) & (np.arange(600) < stop)
+    price_e9 = np.where(elsewhere, whole.close_e9 * factor, whole.close_e9).astype(np.int64)
+    names = ("open_e9", "high_e9", "low_e9", "close_e9")
+    moved = dataclasses.replace(whole, **dict.fromkeys(names, price_e9))
+    steps = [one for one in continuity_findings(*front(moved), ES.sessions) if one.defect == "off-tick"]
+    assert len(steps) == found
+    if found:
+        assert steps[0].is_warning
+        assert f"ESH4 at 2024-01-03 04:00 UTC, from 4800 to {4800 * factor:g}: another scale" in steps[0].text
+
+
 def test_missing_minutes_are_counted_by_contract_held() -> None:
     # In the week of the roll: ESM4 trades more in the second session and is held in the third.
     first = table(np.concatenate([session("2024-03-05", missing=range(5, 9)), session("2024-03-06")]), volume=90)
@@ -81,7 +101,8 @@ def test_data_that_end_inside_a_session(minutes: int, *, is_short: bool) -> None
     assert ("partial-end" in found) == is_short
     if is_short:
         text = (
-            f"the last session, 2024-01-08, ends {1380 - minutes} minutes before its close, earlier than any before it"
+            f"the last session, 2024-01-08, ends {1380 - minutes:,} minutes before its close, "
+            "earlier than any before it"
         )
         assert found["partial-end"].text == text
 

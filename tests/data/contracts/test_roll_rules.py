@@ -73,7 +73,7 @@ def test_what_is_delivered_is_left_before_that_under_every_rule(rule, root, cont
         assert roll_dates(front)[0][0] == str(leave)
     if rule in ("volume", "open-interest"):
         assert front.rolls[0].reason == "cap"
-        assert "1 of 1 rolls happened because the contract could be held no longer" in "".join(front.notes)
+        assert "1 of 1 roll happened because the contract could be held no longer" in "".join(front.notes)
     assert front.warnings == ()
 
 
@@ -114,7 +114,7 @@ def test_one_contract_alone_is_kept_and_its_unsafe_sessions_are_told():
     front = front_series(loaded(steady("GCG4", DATE(2024, 1, 24), [9.0] * 10), symbology="raw"), by_hand("GC"))
     assert len(front.ts_ns) == 10
     (warning,) = front.warnings
-    assert "6 sessions of GCG4 lie after 2024-01-29" in warning
+    assert "6 sessions of GCG4 are after 2024-01-29" in warning
 
 
 def test_a_table_that_holds_a_contract_too_long_is_refused_with_the_day(tmp_path):

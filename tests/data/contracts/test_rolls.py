@@ -130,7 +130,7 @@ def test_an_expired_front_is_left_for_the_next_contract_that_trades():
     assert front.rolls[0].reason == "expired"
     assert (front.rolls[0].exit_e9, front.rolls[0].entry_e9) == (5103 * E9, 5203 * E9)
     assert front.warnings == ()
-    assert "1 of 1 rolls happened only after the old contract had no bars left" in front.notes
+    assert "1 of 1 roll happened only after the old contract had no bars left" in front.notes
 
 
 def test_a_front_missing_before_its_expiry_is_left_with_a_warning():
@@ -148,7 +148,7 @@ def test_a_session_in_which_only_an_older_contract_trades_is_left_out():
     new = table("ESM4", {MON: (200, 5150), TUE: (200, 5151), THU: (200, 5153)})
     front = front_series(loaded(old, new), SPEC)
     assert days_of(front) == {MON: "ESH4", TUE: "ESM4", THU: "ESM4"}
-    assert "1 sessions are left out" in front.warnings[0]
+    assert "1 session is left out" in front.warnings[0]
     assert "2024-03-13" in front.warnings[0]
 
 
@@ -251,7 +251,7 @@ def test_table_rule_follows_the_file(tmp_path):
     path.write_text("2024-03-13,ESH4\n2024-03-15,ESM4\n")
     front = front_series(loaded(*crossing_on_wednesday()), SPEC, f"table:{path}")
     assert days_of(front) == {WED: "ESH4", THU: "ESH4", FRI: "ESM4"}
-    assert "1 sessions are left out" in front.warnings[0]
+    assert "1 session is left out" in front.warnings[0]
 
 
 @pytest.mark.parametrize(

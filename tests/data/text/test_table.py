@@ -152,7 +152,7 @@ def test_newest_first_is_reversed_and_equal_stamps_with_it(tmp_path: Path) -> No
 
 def test_rows_out_of_order_are_noted(tmp_path: Path) -> None:
     text = HEADER + "\n" + "".join(line(f"2024-01-02 {at}Z") for at in ("15:00", "15:05", "15:01", "15:06", "15:07"))
-    assert "rows are out of time order in 1 places: sorted" in said(read(tmp_path, text))
+    assert "rows are out of time order in 1 place: sorted" in said(read(tmp_path, text))
 
 
 def test_autumn_hour_is_resolved_per_symbol(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_header_shorter_than_the_rows(tmp_path: Path) -> None:
     assert found.rows["ES"].open_e9.tolist() == [100 * 10**9] * 3
     assert "the header has no name for the first column, which holds the stamps" in said(found)
     trailing = read(tmp_path, f"{HEADER}\n{rows.replace(chr(10), ',7,8' + chr(10))}")
-    assert "the last 2 columns have no name and are not used" in said(trailing)
+    assert "not used, because without a name: the last 2 columns" in said(trailing)
     with pytest.raises(DataError, match=r"rows have 7 fields under a header of 6 names .* not plain which are unnamed"):
         read(tmp_path, f"{HEADER}\n{rows.replace('Z,', 'Z,7,')}")
 

@@ -210,7 +210,7 @@ def test_a_step_that_would_take_seconds_is_no_kernels():
     assert plan.too_long(program_of(batch=4096, updates=600), 32) is None
     said = plan.too_long(program_of(batch=4096, updates=600), 33)
     assert said == (
-        "a vector step of 64 lanes and 600 update(s) of 4096 transitions for 33 member(s) would keep the device busy "
+        "a vector step of 64 lanes and 600 updates of 4096 transitions for 33 members would keep the device busy "
         "for seconds"
     )
 

@@ -1,5 +1,7 @@
 """Findings on what a front series lacks: sessions or minutes without a bar, holes, and an end that is not complete.
 
+Also where its level is not continuous: one contract's price does not go elsewhere from one bar to the next for good.
+
 Nothing is filled. A minute in which nobody traded has no price that could be traded at, and a policy that sees made-up
 flat bars learns them.
 """
@@ -10,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import listed
-from tidewalk.data.bars import Loaded
+from tidewalk.core.words import counted
+from tidewalk.data.bars import E9, Loaded
 from tidewalk.data.calendar.sessions import schedule
 from tidewalk.data.checks.quality import Finding
+from tidewalk.data.checks.strays import DAILY_MISPRINT_SHARE, MAX_RUN, MISPRINT_SHARE
 from tidewalk.data.checks.survey import LONG_GAP_MINUTES, Gap, Survey, survey
 from tidewalk.data.contracts.rolls import FrontSeries
 
@@ -36,13 +40,38 @@ def continuity_findings(loaded: Loaded, series: FrontSeries, rule: str) -> list[
         series: their front series.
         rule: session rule of the product.
     """
-    absent = _absent_sessions(series, rule)
+    found = [*_steps(series), *_absent_sessions(series, rule)]
     if series.interval_ns is None:
-        return absent
+        return found
     if series.interval_ns >= DAY_NS:
-        return [*absent, *_daily(series)]
+        return [*found, *_daily(series)]
     held = survey(loaded, rule, series)
-    return [*absent, *_missing(held, series), *_holes(held), *_unfinished(series)]
+    return [*found, *_missing(held, series), *_holes(held), *_unfinished(series)]
+
+
+def _steps(series: FrontSeries) -> list[Finding]:
+    """A warning where a contract is elsewhere from one bar to the next and stays there; a misprint comes back."""
+    before_e9, close_e9 = series.close_prev_e9.astype(np.float64), series.close_e9.astype(np.float64)
+    since_ns = np.diff(series.ts_ns, prepend=series.ts_ns[:1])
+    share = np.where(since_ns >= DAY_NS, DAILY_MISPRINT_SHARE, MISPRINT_SHARE)
+    # where prices cross zero, a share of the price is nothing: that of a large price takes its place
+    least_e9 = 0.0 if (close_e9 > 0).all() else float(np.quantile(np.abs(close_e9), 0.9))
+    bar = np.arange(len(close_e9))
+    came_e9 = close_e9[np.maximum(bar - 1 - MAX_RUN, 0)]
+    settled_e9 = close_e9[np.minimum(bar + MAX_RUN, bar[-1])]
+    ways_e9 = np.stack([close_e9 - before_e9, settled_e9 - before_e9, close_e9 - came_e9])
+    far_e9 = share * np.maximum(np.abs(before_e9), least_e9)
+    found = np.flatnonzero((ways_e9 > far_e9).all(axis=0) | (ways_e9 < -far_e9).all(axis=0))
+    if not len(found):
+        return []
+    first = int(found[0])
+    stamp = str(np.datetime64(int(series.ts_ns[first]), "ns"))[:16].replace("T", " ")
+    text = (
+        f"prices of one contract that go elsewhere from one bar to the next and stay there: {len(found)}, the first "
+        f"{series.contracts[int(series.contract_id[first])]} at {stamp} UTC, from {before_e9[first] / E9:g} to "
+        f"{close_e9[first] / E9:g}: another scale, another instrument or adjusted prices from there on?"
+    )
+    return [Finding("off-tick", text, len(found), is_warning=True)]
 
 
 def _absent_sessions(series: FrontSeries, rule: str) -> list[Finding]:
@@ -106,7 +135,8 @@ def _unfinished(series: FrontSeries) -> list[Finding]:
     if len(last) < 3 or short[-1] <= max(LONG_GAP_MINUTES, int(short[:-1].max())):
         return []
     day = np.datetime64(int(series.trade_day[-1]), "D")
-    text = f"the last session, {day}, ends {int(short[-1])} minutes before its close, earlier than any before it"
+    early = counted(int(short[-1]), "minute")
+    text = f"the last session, {day}, ends {early} before its close, earlier than any before it"
     return [Finding("partial-end", text, 1)]
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import ConfigError, did_you_mean
+from tidewalk.core.words import are, counted
 from tidewalk.data.bars import BarTable, OpenInterest
 from tidewalk.data.calendar.sessions import SessionColumns
 from tidewalk.data.checks.quality import Finding
@@ -235,8 +236,8 @@ def unknown_score_findings(choice: FrontChoice, score: NDArray[np.float64]) -> l
     if not unknown:
         return []
     text = (
-        f"open interest of the front is not known in {unknown} of {held.size} sessions, in which it was held: the "
-        "statistics in the data begin later, have holes, or lack contracts"
+        f"open interest of the front is not known in {unknown} of {counted(held.size, 'session')}, in which it was "
+        "held: the statistics in the data begin later, have holes, or lack contracts"
     )
     return [Finding("roll", text, unknown, is_warning=unknown > _UNKNOWN_FRAC * held.size)]
 
@@ -265,15 +266,16 @@ def choice_findings(
     capped = sum(reason == "cap" for reason in choice.reasons.values())
     if capped:
         text = (
-            f"{capped} of {len(choice.reasons)} rolls happened because the contract could be held no longer (first "
-            "notice or last trading day), before the rule would have left it"
+            f"{capped} of {counted(len(choice.reasons), 'roll')} happened because the contract could be held no longer "
+            "(first notice or last trading day), before the rule would have left it"
         )
         findings.append(Finding("roll", text, capped))
     left_out = np.flatnonzero(choice.front < 0)
     if left_out.size:
         text = (
-            f"{left_out.size} sessions are left out because no front contract is named for them, it has no bars, or "
-            f"it is past its last safe day, the first is {date_of(int(activity.session_day[left_out[0]]))}"
+            f"{counted(left_out.size, 'session')} {are(left_out.size)} left out because no front contract is named "
+            "there, it has no bars, or it is past its last safe day, the first is "
+            f"{date_of(int(activity.session_day[left_out[0]]))}"
         )
         findings.append(Finding("roll", text, int(left_out.size), is_warning=True))
     return findings

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import ConfigError
+from tidewalk.core.words import counted
 from tidewalk.data.bars import Loaded
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.contracts.expiries import expiry_date
@@ -24,6 +25,10 @@ EPOCH = datetime.date(1970, 1, 1)
 INDEX_GROUPS = ("equity-index", "eurex-index")
 DAYS_BEFORE, DAYS_AFTER = 11, 3
 """From the Monday of the week before that of an expiry on a Friday to the Monday after it."""
+
+
+class NoRollWeeks(ConfigError):
+    """No roll may hide in a series, or none knows when; so there is nothing to leave out."""
 
 
 def has_roll_weeks(spec: ContractSpec) -> bool:
@@ -38,18 +43,19 @@ def break_roll_weeks(loaded: Loaded, series: FrontSeries, spec: ContractSpec) ->
     """The series with no price difference across the bars that may follow a hidden roll, and those bars, bool [T].
 
     Raises:
-        ConfigError: the series shows its contracts, or its rolls follow no known rule.
+        NoRollWeeks: the series shows its contracts, or its rolls follow no known rule.
     """
     if loaded.symbology != "single":
-        raise ConfigError(f"--break-roll-weeks: {loaded.symbol} shows its contracts, so that its rolls are known.")
+        raise NoRollWeeks(f"--break-roll-weeks: {loaded.symbol} shows its contracts, so that its rolls are known.")
     if not has_roll_weeks(spec):
-        raise ConfigError(f"--break-roll-weeks: {spec.root} is no index future, whose quarterly roll weeks are known.")
+        raise NoRollWeeks(f"--break-roll-weeks: {spec.root} is no index future, whose quarterly roll weeks are known.")
     breaks = roll_week_breaks(series, spec)
     before = np.flatnonzero(breaks) - 1
     exit_open_e9, close_prev_e9 = series.exit_open_e9.copy(), series.close_prev_e9.copy()
     exit_open_e9[breaks] = series.close_e9[before]
     close_prev_e9[breaks] = series.open_e9[breaks]
-    text = f"moves across {len(before)} changes of session or day in weeks of expiry are left out: rolls may hide there"
+    changes = counted(len(before), "change")
+    text = f"moves across {changes} of session or day in weeks of expiry are left out: rolls may hide there"
     finding = Finding("rolls-invisible", text, len(before))
     kept = dataclasses.replace(
         series, exit_open_e9=exit_open_e9, close_prev_e9=close_prev_e9, findings=(*series.findings, finding)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import ConfigError, DataError
+from tidewalk.core.words import are, counted
 from tidewalk.data.bars import BarTable, Loaded
 from tidewalk.data.calendar.sessions import SessionColumns, joined, outside_findings, session_columns
 from tidewalk.data.checks import quality
@@ -227,8 +228,8 @@ def _unruled_findings(loaded: Loaded, rule: str, activity: Activity, terms: Term
         late = int(np.count_nonzero(activity.session_day > safe_day))
         if late:
             text = (
-                f"{late} sessions of {table.contract} lie after {date_of(safe_day)}, the last one over whose close it "
-                "may be held (first notice or last trading day)"
+                f"{counted(late, 'session')} of {table.contract} {are(late)} after {date_of(safe_day)}, the last one "
+                "over whose close it may be held (first notice or last trading day)"
             )
             findings.append(Finding("roll", text, late, is_warning=True))
     return findings
@@ -358,7 +359,7 @@ def _findings(rolls: tuple[Roll, ...]) -> list[Finding]:
     findings: list[Finding] = []
     expired = sum(roll.reason == "expired" for roll in rolls)
     if expired:
-        text = f"{expired} of {len(rolls)} rolls happened only after the old contract had no bars left"
+        text = f"{expired} of {counted(len(rolls), 'roll')} happened only after the old contract had no bars left"
         findings.append(Finding("roll", text, expired))
     return findings
 

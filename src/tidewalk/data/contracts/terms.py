@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tidewalk.core.words import are, counted
 from tidewalk.data.bars import BarTable, Definition, Loaded
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.contracts.expiries import expiry_date, has_expiry_rule, last_safe_date
@@ -167,9 +168,10 @@ def _findings(
     if doubtful:
         table, month = doubtful[0]
         text = (
-            f"{len(doubtful)} contract codes of {month.root} carry one digit of the year and are taken as the nearest "
-            f"such year ({table.contract} is {month.year}-{month.month:02d}), although {month.root} is listed more "
-            "than ten years ahead; definition files beside the data settle it"
+            f"{counted(len(doubtful), 'contract code')} of {month.root} with one digit of the year "
+            f"{are(len(doubtful))} taken as the nearest such year ({table.contract} is {month.year}-"
+            f"{month.month:02d}), although {month.root} is listed more than ten years ahead; definition files beside "
+            "the data settle it"
         )
         findings.append(Finding("symbol", text, len(doubtful)))
     for table, month, _ in rows:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidewalk.core.words import counted
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.dbn.bars import Unmapped
 from tidewalk.data.dbn.header import END_OF_TIME_NS, DbnHeader
@@ -82,7 +83,8 @@ def read_events(
             if len(events.ts_ns):
                 parts.setdefault(number, []).append(events)
     falls = _put_in_order(read, parts, by_mid=by_mid)
-    out_of_order = Finding("out-of-order", f"records sorted by ts_recv, which falls in {falls} places", falls)
+    text = f"records sorted by ts_recv, which falls in {counted(falls, 'place')}"
+    out_of_order = Finding("out-of-order", text, falls)
     read.rows_unmapped = unmapped.count
     read.findings = (*unmapped.findings(), *read.findings, *([out_of_order] if falls else ()))
     read.start_ns = file.header.start_ns or first_ns

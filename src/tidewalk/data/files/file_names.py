@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tidewalk.core.errors import DataError
+from tidewalk.core.words import counted
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.contracts.specs import KNOWN_ROOTS, MONTH_CODES, parse_contract
 from tidewalk.data.files.catalog import Catalog
@@ -86,7 +87,7 @@ def with_contracts(found: Catalog, root: str) -> tuple[Catalog, tuple[Finding, .
     tables = [replace(header, contract=codes.get(header.source.name)) for header in found.tables]
     name = min(codes)
     text = (
-        f"no symbol column: the contract of {len(codes)} file{'s is' if len(codes) > 1 else ' is'} taken from the file "
+        f"no symbol column: the contract of {counted(len(codes), 'file')} is taken from the file "
         f"name, such as {codes[name]} from {name}"
     )
     return replace(found, tables=tuple(tables)), (Finding("symbol", text, len(codes)),)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tidewalk.core.errors import ConfigError, DataError, did_you_mean, listed
+from tidewalk.core.words import counted
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.files.source import Source
 from tidewalk.data.text.blocks import first_lines, split_line
@@ -242,7 +243,7 @@ def _mended(names: tuple[str, ...], rows: Sequence[tuple[str, ...]], name: str) 
         return ("", *names), "the header has no name for the first column, which holds the stamps"
     stamped = columns is not None and all(looks_like_stamp(row[columns.stamp or 0]) for row in rows[:5])
     if columns is not None and stamped and are_bars(rows, columns.price):
-        return (*names, *[""] * extra), f"the last {extra} columns have no name and are not used"
+        return (*names, *[""] * extra), f"not used, because without a name: the last {counted(extra, 'column')}"
     raise DataError(
         f"{name}: rows have {len(rows[0])} fields under a header of {len(names)} names ({_listed(names)}), and it is "
         "not plain which are unnamed. Correct the header, or name all columns with --columns."

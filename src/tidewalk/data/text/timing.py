@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidewalk.core.errors import DataError
+from tidewalk.core.words import counted
 from tidewalk.data.bars import E9
 from tidewalk.data.checks.quality import Finding
 from tidewalk.data.rows import DAY_NS, FileRows, Rows, infer_interval_ns, spacings_ns, take
@@ -203,7 +204,7 @@ def _oldest_first(part: Rows, zone: str | None, where: str) -> tuple[Rows, list[
         part = replace(part, stamp_ns=to_utc(part.stamp_ns, zone, part.row, where))
     backwards = int((np.diff(part.stamp_ns) < 0).sum())
     if backwards:
-        text = f"rows are out of time order in {backwards} places: sorted"
+        text = f"rows are out of time order in {counted(backwards, 'place')}: sorted"
         findings.append(Finding("out-of-order", text, backwards))
     return part, findings
 

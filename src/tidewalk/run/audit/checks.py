@@ -100,8 +100,3 @@ def named(columns: Sequence[str], most: int = 6) -> str:
     """Column names in a row, cut where there are many."""
     shown = ", ".join(columns[:most])
     return shown if len(columns) <= most else f"{shown} and {len(columns) - most} more"
-
-
-def counted(number: int, what: str) -> str:
-    """`1 column`, `2 columns`."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

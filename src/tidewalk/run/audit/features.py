@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from tidewalk.core.errors import DataError
+from tidewalk.core.words import counted
 from tidewalk.market.user_features import (
     FeatureBuilder,
     anchor_faults,
@@ -23,7 +24,7 @@ from tidewalk.market.user_features import (
     numbers,
 )
 from tidewalk.run.audit import poison
-from tidewalk.run.audit.checks import MOST_DETAILS, Check, counted, named
+from tidewalk.run.audit.checks import MOST_DETAILS, Check, named
 from tidewalk.run.audit.moments import Cut, cuts, odd_cuts
 from tidewalk.run.audit.poison import FramePoison
 

@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any, ClassVar
 
 from tidewalk.agents.dqn import DQNConfig
+from tidewalk.core.words import counted
 from tidewalk.train.kernel.tables import FLAG_WORDS
 from tidewalk.train.population import Program
 
@@ -215,8 +216,9 @@ def too_long(program: Program, members: int) -> str | None:
     if step_passes(program, members) <= 4 * MOST_PASSES:
         return None
     agent = program.agent
-    step = f"{program.lanes} lanes and {agent.updates_per_step} update(s) of {agent.batch_size} transitions"
-    return f"a vector step of {step} for {members} member(s) would keep the device busy for seconds"
+    updates = f"{counted(agent.updates_per_step, 'update')} of {agent.batch_size} transitions"
+    step = f"{counted(program.lanes, 'lane')} and {updates}"
+    return f"a vector step of {step} for {counted(members, 'member')} would keep the device busy for seconds"
 
 
 def unfit(device: Any, plan: Plan) -> str | None:
