@@ -468,7 +468,7 @@ def test_the_headline_shows_what_is_undefined_and_what_to_beware_of(trained, cap
     (folder / "summary.json").write_text(json.dumps(summary))
     print_result(folder, as_json=False)
     out = capsys.readouterr().out
-    assert "Sharpe per year undefined (90 % undefined)" in out
+    assert "Sharpe per year undefined, max drawdown" in out
     assert "WARNING: The policy equals the flat baseline on 100 % of bars." in out
     assert "nan" not in out.lower()
 

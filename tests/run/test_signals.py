@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -24,21 +26,23 @@ def test_a_signal_outside_an_epoch_stops_at_once(number):
         os.kill(os.getpid(), number)
 
 
-def test_a_lost_terminal_asks_for_a_stop_and_is_written_to_no_more():
-    master, slave = os.openpty()
-    pid = os.fork()
-    if pid == 0:  # a child, which may lose its standard streams
-        os.dup2(slave, 1)
-        os.dup2(slave, 2)
-        with stop_on_signal() as stop:
-            stop.can_wait = True
-            os.kill(os.getpid(), signal.SIGHUP)
-            os.close(slave)
-            os.close(master)  # from here on a line to the terminal is an error
-            os._exit(0 if stop.is_asked and os.write(1, b"x") == os.write(2, b"x") == 1 else 1)
+LOSES_ITS_TERMINAL = """
+import os, signal
+from tidewalk.run.signals import stop_on_signal
+master, slave = os.openpty()
+os.dup2(slave, 1)
+os.dup2(slave, 2)
+with stop_on_signal() as stop:
+    stop.can_wait = True
+    os.kill(os.getpid(), signal.SIGHUP)
     os.close(slave)
-    os.close(master)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(master)  # from here on a line to the terminal is an error
+    os._exit(0 if stop.is_asked and os.write(1, b"x") == os.write(2, b"x") == 1 else 1)
+"""
+
+
+def test_a_lost_terminal_asks_for_a_stop_and_is_written_to_no_more():
+    assert subprocess.run([sys.executable, "-c", LOSES_ITS_TERMINAL], timeout=60, check=False).returncode == 0
 
 
 def test_a_hang_up_that_is_ignored_stays_so():
