@@ -5,6 +5,7 @@ child processes too. So tests of host parts stay free of it.
 """
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -66,6 +67,19 @@ def strict_dtypes() -> Iterator[None]:
 
     with jax.numpy_dtype_promotion("strict"):
         yield
+
+
+@pytest.fixture
+def signals_are_heard() -> Iterator[None]:
+    """What stops a program is heard by the test and what it starts, also under `nohup` or behind `&` in a script."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.getsignal(number) for number in usual}
+    for number, handler in usual.items():
+        if before[number] == signal.SIG_IGN:
+            signal.signal(number, handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ import pytest
 
 from processes import is_running
 
+pytestmark = pytest.mark.usefixtures("signals_are_heard")
+
 FOLDER = Path(children.__file__).parent
 PROGRAMS = sorted(path for path in FOLDER.rglob("*.py") if '__name__ == "__main__"' in path.read_text())
 NOT_GUARDED = ("whole_job_sb3.py", "worker.py")

@@ -230,6 +230,7 @@ sys.exit(children.guarded(run.main))
 """
 
 
+@pytest.mark.usefixtures("signals_are_heard")
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for the process in /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_stopped_takes_its_question_along(number: signal.Signals, tmp_path: Path) -> None:

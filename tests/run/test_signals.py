@@ -8,6 +8,8 @@ import pytest
 
 from tidewalk.run.signals import stop_on_signal
 
+pytestmark = pytest.mark.usefixtures("signals_are_heard")
+
 
 def test_a_signal_during_an_epoch_asks_for_a_stop_and_a_second_interrupt_insists(capfd):
     with stop_on_signal() as stop:
