@@ -78,7 +78,7 @@ def test_a_baseline_that_shares_no_bar_is_not_called_the_nearest(share, said):
 def test_one_is_not_said_in_the_plural_and_costs_keep_their_half_cent():
     made = summary() | {"windows": 1}
     made["oos"] |= {"sessions": 2843, "trades": 1, "round_trips": 1, "longest_drawdown_sessions": 1, "trials": 1}
-    made["cost_surface"] |= {"own_side_usd": 5.595, "break_even_side_usd": 5.6}
+    made["cost_surface"] |= {"own_side_usd": 5.595, "break_even_side_usd": 5.597}
     text = "\n".join(laid_out(headline(made), None))
     assert "out of sample, 1 window, 2,843 sessions, 1 contract side, 1 round trip\n" in text
     assert "longest 1 session, position" in text

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,8 +168,8 @@ def _show_windows(console: Console, rows: list[dict[str, Any]], *, with_origin: 
             *(f"of window {row['policies_of_window']}",) * with_origin,
             f"{row['net_usd']:+,.0f}",
             f"{row['trades']:,}",
-            _cost(row["own_side_usd"]),
-            _cost(row["break_even_side_usd"]),
+            _told(row["own_side_usd"], cost),
+            _told(row["break_even_side_usd"], "{:,.2f}".format),
         )
     console.print(made)
     say(
@@ -178,8 +179,8 @@ def _show_windows(console: Console, rows: list[dict[str, Any]], *, with_origin: 
     )
 
 
-def _cost(value: float | None) -> str:
-    return "-" if value is None else cost(value)
+def _told(value: float | None, form: Callable[[float], str]) -> str:
+    return "-" if value is None else form(value)
 
 
 def _show_surface(console: Console, nets: pl.DataFrame, symbol: str, own: tuple[float, float, int]) -> None:

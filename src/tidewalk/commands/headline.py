@@ -97,7 +97,7 @@ def _costs(summary: Summary) -> str:
     if even is None:
         why = _reason(summary, "cost_surface.break_even_side_usd")
         return f"paid per contract side were {cost(paid)}{unit}; no break-even: {why}"
-    return f"break-even per contract side {cost(even)}{unit}, paid were {cost(paid)}"
+    return f"break-even per contract side {even:,.2f}{unit}, paid were {cost(paid)}"
 
 
 def _reason(summary: Summary, path: str) -> str:
