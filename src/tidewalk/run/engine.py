@@ -163,6 +163,7 @@ def start(study: Study) -> tuple[Engine, State]:
     return ready(Stage(study, upload_study(study, transfers, mesh), transfers), mesh)
 
 
+@jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs
 def ready(stage: Stage, mesh: Mesh | None) -> tuple[Engine, State]:
     """Compile the programs of what is on the device already, and make the initial state: as `start`.
 

@@ -24,8 +24,10 @@ import numpy as np
 from tidewalk.core.errors import StoreError, did_you_mean
 from tidewalk.store.names import check_folder_name
 
-MANIFEST_SCHEMA, MANIFEST_KIND = 1, "tidewalk-run"
-CREATED, STATUSES = "created", ("complete", "interrupted", "failed")
+MANIFEST_SCHEMA = 1
+MANIFEST_KIND = "tidewalk-run"
+CREATED = "created"
+STATUSES = ("complete", "interrupted", "failed")
 _TMP_RULE = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 # In the order of the fields of RunFolder.
 _FILE_NAMES = (
@@ -128,8 +130,10 @@ def append_jsonl(path: Path, record: Mapping[str, object], *, durable: bool = Tr
     """
     line = json.dumps(plain_json(record, path.name), allow_nan=False).encode() + b"\n"
     with _reported("append to", path), path.open("a+b", buffering=0) as stream:
-        torn = (size := os.fstat(stream.fileno()).st_size) > 0 and os.pread(stream.fileno(), 1, size - 1) != b"\n"
-        if stream.write(data := b"\n" * torn + line) != len(data):
+        size = os.fstat(stream.fileno()).st_size
+        torn = size > 0 and os.pread(stream.fileno(), 1, size - 1) != b"\n"
+        data = b"\n" + line if torn else line
+        if stream.write(data) != len(data):
             raise OSError("only part of the line was written")
         if durable:
             os.fsync(stream.fileno())
@@ -292,7 +296,8 @@ def _written_by_run(run: RunFolder) -> list[Path]:
 
 def _clear(run: RunFolder, *, overwrite: bool) -> None:
     """Removes the files of an earlier run, when there is one and `overwrite` allows it."""
-    if set(run.root.iterdir()) <= {run.lock, *(f for f in (run.checkpoints, run.policies) if not any(f.glob("*")))}:
+    empty = [folder for folder in (run.checkpoints, run.policies) if not any(folder.glob("*"))]
+    if set(run.root.iterdir()) <= {run.lock, *empty}:
         return
     try:
         is_taken = is_begun(run)

@@ -25,10 +25,10 @@ _WIDE = 128
 """Features seen from which on a CPU makes them first, and joins the position to them in a copy."""
 _RECORD_WORDS = 6
 """Words held of every record of a batch until the targets are known."""
-_LANE_WORDS, _ACCOUNT_WORDS = 6, 16
-"""Words held of a lane while it acts, and of its account."""
 _RECORD_WORDS_GPU = 2
 """The same on a GPU, whose kernels do more at once."""
+_LANE_WORDS, _ACCOUNT_WORDS = 6, 16
+"""Words held of a lane while it acts, and of its account."""
 _BAR_WORDS = {(False, False): 0, (False, True): 1, (True, False): 3, (True, True): 7}
 """Words held of every bar of a validation range, by whether its path is asked for and whether an account is counted."""
 _PRODUCT_BYTES, _MOST_PRODUCTS = 32 << 20, 5

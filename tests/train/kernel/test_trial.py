@@ -26,6 +26,14 @@ def test_the_kernel_itself_passes_its_trial(monkeypatch):
     assert trial.refusal() is None
 
 
+@pytest.mark.skipif(emulated.COMPILER is None, reason="no g++ to compile the kernel for the host")
+@pytest.mark.parametrize("guard", ["disallow", "disallow_explicit"])
+def test_a_guard_on_transfers_is_not_taken_for_a_refusal(monkeypatch, guard):
+    monkeypatch.setattr(call, "run_kernel", emulated.run_kernel)
+    with jax.transfer_guard(guard):
+        assert trial.refusal() is None
+
+
 def test_what_the_driver_refuses_is_said_with_the_remedy(monkeypatch):
     asked = []
 

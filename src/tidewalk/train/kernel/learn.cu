@@ -10,6 +10,7 @@ using Size = tidewalk::Shape<TIDEWALK_D, TIDEWALK_H, TIDEWALK_ROWS, TIDEWALK_PRO
 #define NETWORK(name) float *name##1, float *name##2, float *name##3, float *name##4, float *name##5, float *name##6
 #define LEAVES_OF(name) {name##1, name##2, name##3, name##4, name##5, name##6}
 
+// Such a build names here the array that it notes the clock in.
 #ifndef TIDEWALK_MORE
 #define TIDEWALK_MORE
 #endif

@@ -36,6 +36,7 @@ def refusal() -> str | None:
     return None if found == expected else f"tried on the device it gave {found} in place of {expected}"
 
 
+@jax.transfer_guard("allow")  # one that is set for all of jax is meant for the epochs, and is no fault of the device
 def _walked() -> Sequence[np.ndarray]:
     """Results of the walk along one bar, as `walk.cuh` orders them."""
     kinds = [((1, 3), jnp.int32), ((1, 2), jnp.float32), ((1, 1), jnp.int8)]
